@@ -1,0 +1,116 @@
+/*
+ * engine/engine: owns model, backend, KV cache and the live sequence; the only module that calls a backend.
+ *
+ * Used by one thread at a time (the engine thread). Everything above it speaks in token ids and parser events.
+ * Later: prefix tree (cuts are references to KV blocks), drafter, constraint masks; the calls below keep their meaning.
+ */
+#ifndef LG_ENGINE_ENGINE_H
+#define LG_ENGINE_ENGINE_H
+
+#include "backend/registry.h"
+#include "engine/sampler.h"
+#include "model/laguna.h"
+#include "text/reply.h"
+
+typedef struct lg_engine lg_engine;
+
+typedef struct lg_engine_params {
+    const char *model_path;
+    lg_backend_params backend;
+    int64_t ctx;      /* 0: what the model was trained for, lowered with a printed reason when memory does not allow it */
+    lg_qtype kv_type; /* LG_F16, LG_F32, LG_Q8_0 */
+    int chunk;        /* prefill chunk; 0: the device's choice */
+    bool debug;       /* room for layer outputs and routes */
+    lg_rope_override rope;
+    lg_crlf crlf;
+    lg_progress progress; /* loading; may be NULL */
+    void *progress_ctx;
+} lg_engine_params;
+
+/* What loading takes, computed before anything is loaded. */
+typedef struct lg_plan {
+    uint64_t weight_bytes, extra_bytes; /* as stored; copies made beside the map */
+    uint64_t kv_bytes, kv_bytes_per_token, kv_fixed_bytes;
+    uint64_t scratch_bytes;
+    uint64_t total_bytes, available_bytes;
+    int64_t ctx, ctx_train;
+    bool fits;
+} lg_plan;
+
+LG_NODISCARD lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err);
+void lg_engine_close(lg_engine *e); /* takes NULL */
+
+/* The plan for a file on a backend without loading it (inspect --plan). */
+LG_NODISCARD lg_status lg_plan_make(const lg_gguf *g, const lg_engine_params *p, lg_backend *b, lg_plan *out,
+                                    lg_err *err);
+
+const lg_gguf *lg_engine_gguf(const lg_engine *e);
+const lg_vocab *lg_engine_vocab(const lg_engine *e);
+const lg_bpe *lg_engine_bpe(const lg_engine *e);
+const lg_hparams *lg_engine_hparams(const lg_engine *e);
+const lg_laguna *lg_engine_model(const lg_engine *e);
+lg_backend *lg_engine_backend(const lg_engine *e);
+const lg_plan *lg_engine_plan(const lg_engine *e);
+
+/* --- the live sequence: low level, for logits, perplexity, bench and generate --- */
+
+int64_t lg_engine_pos(const lg_engine *e);                      /* tokens in the cache */
+const int32_t *lg_engine_tokens(const lg_engine *e);            /* their ids */
+void lg_engine_truncate(lg_engine *e, int64_t pos);             /* 0 = forget all; see the note on windows in kv.h */
+
+typedef struct lg_eval {
+    const int32_t *ids;
+    size_t n;
+    bool all_logits;      /* else only the last row's */
+    bool no_logits;       /* none at all */
+    unsigned flags;       /* LG_STEP_LAYERS | LG_STEP_ROUTES: needs params.debug */
+    atomic_bool *cancel;  /* may be NULL */
+    /* after each chunk: rows [first, first + n) are done; logits are readable through lg_engine_logits meanwhile.
+     * A non-OK answer stops. May be NULL. */
+    lg_status (*chunk_done)(void *ctx, size_t first, size_t n, lg_err *err);
+    void *ctx;
+} lg_eval;
+/* Append ids to the sequence, in chunks. LG_E_LIMIT when the context would overflow; LG_E_CANCELLED leaves the rows of
+ * finished chunks in the cache. Ids out of range: LG_E_INPUT. */
+LG_NODISCARD lg_status lg_engine_eval(lg_engine *e, const lg_eval *v, lg_err *err);
+/* Logits of output row i of the last step, host-readable f32[vocab]; copied from the device when needed. */
+LG_NODISCARD lg_status lg_engine_logits(lg_engine *e, int i, const float **out, lg_err *err);
+LG_NODISCARD lg_status lg_engine_layer_rows(lg_engine *e, int layer, int n_rows, const float **out, lg_err *err);
+LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, int n_rows, const int32_t **ids, const float **w,
+                                            lg_err *err);
+
+/* --- a whole reply --- */
+
+typedef struct lg_gen_params {
+    lg_sampling sampling;
+    int64_t max_tokens;   /* <= 0: up to the context */
+    int64_t max_think;    /* < 0: no bound; 0: close at once (api.md 2, graduated exit) */
+    int64_t min_think;
+    const lg_str *ban;    /* banned strings */
+    size_t n_ban;
+    lg_reply_params reply;
+    size_t max_reply_bytes;
+    atomic_bool *cancel;
+    lg_event_fn event;
+    void (*prefill)(void *ctx, size_t done, size_t total); /* may be NULL */
+    void *ctx;
+} lg_gen_params;
+
+typedef enum lg_think_exit { LG_THINK_NONE, LG_THINK_NATURAL, LG_THINK_LIFTED, LG_THINK_WRAPPED, LG_THINK_FORCED } lg_think_exit;
+
+typedef struct lg_gen_stats {
+    int64_t prompt_tokens, cached_tokens, output_tokens, think_tokens, injected_tokens;
+    uint64_t prefill_us, first_token_us, decode_us;
+    lg_think_exit think_exit;
+    lg_end end;
+    lg_finish finish;
+    uint64_t seed;
+    int n_ban_skipped; /* added tokens that a banned string would have hit */
+} lg_gen_stats;
+
+/* Evaluate the prompt (reusing the longest cached prefix of the live sequence), then sample until the reply ends.
+ * Cancellation is LG_OK with end = LG_END_CANCELLED. Generated ids are appended to `ids_out` when it is not NULL. */
+LG_NODISCARD lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_gen_params *p,
+                                   lg_gen_stats *stats, lg_ids *ids_out, lg_err *err);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * model/weights: tensor names -> struct of weights on a backend (model.md 4).
+ *
+ * Every tensor of the file is claimed or the load fails by name; every shape is checked against the configuration
+ * before anything is loaded.
+ */
+#ifndef LG_MODEL_WEIGHTS_H
+#define LG_MODEL_WEIGHTS_H
+
+#include "model/hparams.h"
+
+typedef struct lg_layer {
+    lg_weight attn_norm, q, k, v, gate, o, q_norm, k_norm, ffn_norm;
+    lg_weight ffn_gate, ffn_up, ffn_down;                    /* dense layers */
+    lg_weight router, router_bias;                           /* expert layers */
+    lg_weight exp_gate, exp_up, exp_down;
+    lg_weight shared_gate, shared_up, shared_down;           /* data NULL without a shared expert */
+} lg_layer;
+
+typedef struct lg_laguna {
+    lg_hparams hp;
+    lg_weight embed, output, output_norm; /* output may share the embedding's data (tied) */
+    bool tied;
+    lg_layer *layer; /* hp.n_layer */
+} lg_laguna;
+
+typedef void (*lg_progress)(void *ctx, uint64_t done, uint64_t total);
+
+/* Bytes of weights as stored (one full read of the file's tensors), and what loading would add beside the map. */
+typedef struct lg_weights_plan {
+    uint64_t stored_bytes, extra_bytes;
+} lg_weights_plan;
+
+/* Check all names and shapes and fill hp.layer[].elem_gate; nothing is loaded. */
+LG_NODISCARD lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b, lg_weights_plan *plan,
+                                        lg_err *err);
+/* Load all; `g` must stay open while the weights live. On failure everything taken is given back. */
+LG_NODISCARD lg_status lg_weights_load(const lg_gguf *g, const lg_hparams *hp, lg_backend *b, lg_progress progress,
+                                       void *ctx, lg_laguna *out, lg_err *err);
+void lg_weights_unload(lg_backend *b, lg_laguna *m);
+
+#endif
