@@ -1,0 +1,79 @@
+/*
+ * app/app: errors, interruption and stdout, for every command.
+ *
+ * The interrupt flag is process-wide because a signal handler has no other way to reach it.
+ */
+#include "app/app.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static atomic_bool interrupted;
+
+static void on_interrupt(int sig)
+{
+    (void)sig;
+    // the second Ctrl-C does not wait for anything
+    if (atomic_exchange(&interrupted, true))
+        _exit(LG_EXIT_INTERRUPTED);
+}
+
+void lg_app_catch_interrupt(lg_app *app)
+{
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+
+    app->cancel = &interrupted;
+    (void)sigemptyset(&sa.sa_mask);
+    (void)sigaction(SIGINT, &sa, NULL);
+}
+
+bool lg_app_interrupted(const lg_app *app)
+{
+    return app->cancel && atomic_load(app->cancel);
+}
+
+bool lg_app_stdout_ok(void)
+{
+    return fflush(stdout) == 0 && !ferror(stdout);
+}
+
+int lg_app_fail(const lg_err *err)
+{
+    char line[512];
+
+    fprintf(stderr, "lagoon: %s\n", lg_err_line(err, line, sizeof line));
+    return err->code == LG_E_CANCELLED ? LG_EXIT_INTERRUPTED : LG_EXIT_FAILED;
+}
+
+/* Words from the command line may hold anything; lg_err_set makes them fit for a terminal. */
+static void say(const char *fmt, va_list ap)
+{
+    char text[1024];
+    lg_err clean = {0};
+
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    (void)LG_FAIL(&clean, LG_E_INPUT, "%s", text);
+    fprintf(stderr, "lagoon: %s\n", clean.msg);
+}
+
+int lg_app_usage(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+    return LG_EXIT_USAGE;
+}
+
+void lg_app_say(const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    say(fmt, ap);
+    va_end(ap);
+}
