@@ -3,6 +3,10 @@
  *
  * Type numbers are those of the GGUF container. The decoders are the definition that every kernel is held to: plain
  * loops, f32 results, byte-wise access (blocks need no alignment). Sources: the container's published block layouts.
+ * Pure functions without state; any thread.
+ *
+ * Surprise: the info table also knows formats that we cannot run, so that inspect can size and name them. Only types
+ * with `runs` may be handed to the (de)quantizers; the loader refuses the others by name.
  */
 #ifndef LG_GGUF_QUANT_H
 #define LG_GGUF_QUANT_H
@@ -43,18 +47,19 @@ typedef struct lg_qtype_info {
 
 /* Never NULL; an unknown number gives an entry whose name is NULL. */
 const lg_qtype_info *lg_qtype_get(uint32_t type);
-/* By name, case-insensitive ("q4_k", "BF16"). */
+/* By name, case-insensitive ("q4_k", "BF16"), among the types that run. */
 bool lg_qtype_find(lg_str name, lg_qtype *out);
 /* Bytes of a row of n elements; false when n is not a multiple of the block or the product overflows. */
 LG_NODISCARD bool lg_row_bytes(lg_qtype type, uint64_t n, size_t *out);
 
-/* n elements (a multiple of the block) from src to dst. */
+/* n elements (a multiple of the block) of a type that runs, from src to dst. */
 void lg_dequant_row(lg_qtype type, const void *src, float *dst, int64_t n);
-/* The same in the other direction, round to nearest as each format's plain (not searched) quantizer does:
- * F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K. False for other types. */
-bool lg_quant_row(lg_qtype type, const float *src, void *dst, int64_t n);
+/* The same in the other direction, as each format's plain quantizer (no importance) does; n as above, finite values.
+ * False for types without one (F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K MXFP4 NVFP4 have one), and when a
+ * scale does not fit the format; dst is then unspecified. */
+LG_NODISCARD bool lg_quant_row(lg_qtype type, const float *src, void *dst, int64_t n);
 
-/* Scalar conversions, IEEE round to nearest even, NaN and infinity kept. */
+/* Scalar conversions, IEEE round to nearest even; infinity is kept, a NaN becomes or stays a quiet NaN. */
 float lg_f16_to_f32(uint16_t h);
 uint16_t lg_f32_to_f16(float f);
 float lg_bf16_to_f32(uint16_t h);
