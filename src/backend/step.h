@@ -18,6 +18,7 @@ typedef enum lg_graph {
     LG_GRAPH_SAMPLE, /* mask_logits, topk over the logits of the step before */
     LG_GRAPH_INJECT, /* drafter: taps of committed rows -> context K/V */
     LG_GRAPH_DRAFT,  /* drafter: one block */
+    LG_GRAPH_HEAD,   /* logits of further rows of the step before */
 } lg_graph;
 
 enum {

@@ -111,6 +111,13 @@ static void observe(lg_backend *b, const lg_hparams *hp, lg_work *t, const lg_st
                      LG_ROWS_STEP);
 }
 
+// logits = Woutput h of the rows that are wanted
+static void head(lg_backend *b, const lg_laguna *m, lg_work *t)
+{
+    b->ops->gather_rows(b, &t->last, &t->h);
+    b->ops->linear(b, &t->last, &(lg_part){t->logits, &m->output}, 1);
+}
+
 lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t, const lg_step *s,
                             lg_err *err)
 {
@@ -133,12 +140,20 @@ lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class
             op->add_rmsnorm(b, &t->h, &t->x, &t->delta, next, hp->eps);
             observe(b, hp, t, s, i);
         }
-        if (!(s->flags & LG_STEP_NO_HEAD)) {
-            op->gather_rows(b, &t->last, &t->h);
-            op->linear(b, &t->last, &(lg_part){t->logits, &m->output}, 1);
-        }
+        if (!(s->flags & LG_STEP_NO_HEAD))
+            head(b, m, t);
     }
     return op->end(b, err);
+}
+
+lg_status lg_laguna_head(lg_backend *b, const lg_laguna *m, lg_work *t, const lg_step *s, lg_err *err)
+{
+    lg_begin how;
+
+    LG_TRY(b->ops->begin(b, lg_step_key(s), s, &how, err));
+    if (how == LG_RECORD)
+        head(b, m, t);
+    return b->ops->end(b, err);
 }
 
 lg_status lg_laguna_sample(lg_backend *b, lg_work *t, const lg_step *s, lg_err *err)

@@ -48,6 +48,9 @@ void lg_laguna_kv_shape(const lg_hparams *hp, lg_qtype type, lg_kv_class *full, 
 /* One step of LG_GRAPH_TARGET: logits of step->out_rows in t->logits. kv: array of LG_KV_CLASSES. */
 LG_NODISCARD lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t,
                                          const lg_step *s, lg_err *err);
+/* One step of LG_GRAPH_HEAD: the logits of further rows of the step before, so that the logits of a whole chunk need
+ * room for max_out rows only. */
+LG_NODISCARD lg_status lg_laguna_head(lg_backend *b, const lg_laguna *m, lg_work *t, const lg_step *s, lg_err *err);
 /* One step of LG_GRAPH_SAMPLE over the logits of the step before: mask (if flagged), then candidates in t->cand. */
 LG_NODISCARD lg_status lg_laguna_sample(lg_backend *b, lg_work *t, const lg_step *s, lg_err *err);
 

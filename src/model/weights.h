@@ -26,12 +26,14 @@ typedef struct lg_laguna {
 
 typedef void (*lg_progress)(void *ctx, uint64_t done, uint64_t total);
 
-/* Bytes of weights as stored (one full read of the file's tensors), and what loading would add beside the map. */
 typedef struct lg_weights_plan {
-    uint64_t stored_bytes, extra_bytes;
+    uint64_t stored_bytes;   /* one full read of the file's tensors */
+    uint64_t extra_bytes;    /* copies that loading makes beside the file map */
+    uint64_t resident_bytes; /* what stays in use: the copy where one is made, else the file's own pages */
 } lg_weights_plan;
 
-/* Check all names and shapes and fill hp.layer[].elem_gate; nothing is loaded. */
+/* Check all names, shapes and types and fill hp.layer[].elem_gate; nothing is loaded. b may be NULL: the plan then
+ * counts no copies. Errors carry the file as subject. */
 LG_NODISCARD lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b, lg_weights_plan *plan,
                                         lg_err *err);
 /* Load all; `g` must stay open while the weights live. On failure everything taken is given back. */

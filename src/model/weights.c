@@ -1,0 +1,423 @@
+/*
+ * model/weights: see weights.h. Each group of tensors is a table of wants: name, older name, shape with the
+ * reason for each dimension, use, and where the handle goes. Checking and loading walk the same tables, so
+ * what was checked is what is loaded.
+ *
+ * What surprises: some exporters leave a singleton dimension on the gate and on the selection bias, and NVFP4
+ * exports carry the multiplier of a matrix in a tensor of its own, NAME.scale.
+ */
+#include "model/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WANTS_MAX = 20, NAME_MAX_BYTES = 96 };
+
+// A dimension and why it must be so: "the head count 48".
+typedef struct dim {
+    uint64_t n;
+    const char *what;
+    int value;
+} dim;
+
+typedef struct want {
+    const char *name, *old; // with ".weight" or ".bias"; without "blk.N."
+    int n_dims;
+    dim d[3];
+    lg_use use;
+    size_t at;    // offset in lg_layer or lg_laguna
+    bool loose;   // singleton dimensions are tolerated
+    bool is_gate; // d[1] may also be head count * head_dim
+} want;
+
+typedef struct found {
+    const lg_gguf_tensor *t;
+    lg_source src; // ne without singletons, as the want has them
+} found;
+
+static dim plain(int n, const char *what)
+{
+    return (dim){(uint64_t)n, what, n};
+}
+
+static int layer_wants(const lg_hparams *hp, int i, want *w)
+{
+    const lg_layer_params *lp = &hp->layer[i];
+    dim hidden = plain(hp->hidden, "the hidden size"), head = plain(hp->head_dim, "the head size");
+    dim heads = plain(lp->n_head, "the head count");
+    dim q = {(uint64_t)(lp->n_head * hp->head_dim), "the head count", lp->n_head};
+    dim kv = {(uint64_t)(hp->n_kv_head * hp->head_dim), "the KV head count", hp->n_kv_head};
+    dim wide = plain(hp->ffn_dense, "the feed-forward length");
+    dim experts = plain(hp->n_expert, "the expert count"), narrow = plain(hp->ffn_expert, "the expert width");
+    dim shared = plain(hp->ffn_shared, "the shared expert's width");
+    int n = 0;
+
+#define AT(field) offsetof(lg_layer, field)
+    w[n++] = (want){"attn_norm.weight", NULL, 1, {hidden}, LG_USE_VECTOR, AT(attn_norm), false, false};
+    w[n++] = (want){"attn_q.weight", NULL, 2, {hidden, q}, LG_USE_LINEAR, AT(q), false, false};
+    w[n++] = (want){"attn_k.weight", NULL, 2, {hidden, kv}, LG_USE_LINEAR, AT(k), false, false};
+    w[n++] = (want){"attn_v.weight", NULL, 2, {hidden, kv}, LG_USE_LINEAR, AT(v), false, false};
+    w[n++] = (want){"attn_gate.weight", "attn_g.weight", 2,    {hidden, heads},
+                    LG_USE_LINEAR,      AT(gate),        true, true};
+    w[n++] = (want){"attn_output.weight", NULL, 2, {q, hidden}, LG_USE_LINEAR, AT(o), false, false};
+    w[n++] = (want){"attn_q_norm.weight", NULL, 1, {head}, LG_USE_VECTOR, AT(q_norm), false, false};
+    w[n++] = (want){"attn_k_norm.weight", NULL, 1, {head}, LG_USE_VECTOR, AT(k_norm), false, false};
+    w[n++] = (want){"ffn_norm.weight", NULL, 1, {hidden}, LG_USE_VECTOR, AT(ffn_norm), false, false};
+    if (lp->dense) {
+        w[n++] = (want){"ffn_gate.weight", NULL,         2,     {hidden, wide},
+                        LG_USE_LINEAR,     AT(ffn_gate), false, false};
+        w[n++] = (want){"ffn_up.weight", NULL, 2, {hidden, wide}, LG_USE_LINEAR, AT(ffn_up), false, false};
+        w[n++] = (want){"ffn_down.weight", NULL,         2,     {wide, hidden},
+                        LG_USE_LINEAR,     AT(ffn_down), false, false};
+        return n;
+    }
+    w[n++] = (want){"ffn_gate_inp.weight", NULL,       2,     {hidden, experts},
+                    LG_USE_ROUTER,         AT(router), false, false};
+    w[n++] = (want){"exp_probs_b.bias", "exp_probs_b",   1,    {experts},
+                    LG_USE_VECTOR,      AT(router_bias), true, false};
+    w[n++] = (want){"ffn_gate_exps.weight", NULL,         3,     {hidden, narrow, experts},
+                    LG_USE_EXPERTS,         AT(exp_gate), false, false};
+    w[n++] = (want){"ffn_up_exps.weight", NULL,       3,     {hidden, narrow, experts},
+                    LG_USE_EXPERTS,       AT(exp_up), false, false};
+    w[n++] = (want){"ffn_down_exps.weight", NULL,         3,     {narrow, hidden, experts},
+                    LG_USE_EXPERTS,         AT(exp_down), false, false};
+    if (hp->ffn_shared > 0) {
+        w[n++] = (want){"ffn_gate_shexp.weight", NULL,  2,    {hidden, shared}, LG_USE_LINEAR,
+                        AT(shared_gate),         false, false};
+        w[n++] = (want){"ffn_up_shexp.weight", NULL,          2,     {hidden, shared},
+                        LG_USE_LINEAR,         AT(shared_up), false, false};
+        w[n++] = (want){"ffn_down_shexp.weight", NULL,  2,    {shared, hidden}, LG_USE_LINEAR,
+                        AT(shared_down),         false, false};
+    }
+#undef AT
+    return n;
+}
+
+static int global_wants(const lg_hparams *hp, bool tied, want *w)
+{
+    dim hidden = plain(hp->hidden, "the hidden size"), vocab = plain(hp->vocab, "the vocabulary size");
+    int n = 0;
+
+    w[n++] = (want){
+        "token_embd.weight",        NULL,  2,    {hidden, vocab}, tied ? LG_USE_EMBED_LINEAR : LG_USE_EMBED,
+        offsetof(lg_laguna, embed), false, false};
+    w[n++] = (want){"output_norm.weight",
+                    NULL,
+                    1,
+                    {hidden},
+                    LG_USE_VECTOR,
+                    offsetof(lg_laguna, output_norm),
+                    false,
+                    false};
+    if (!tied)
+        w[n++] = (want){"output.weight", NULL, 2, {hidden, vocab}, LG_USE_LINEAR, offsetof(lg_laguna, output),
+                        false,           false};
+    return n;
+}
+
+static bool is_tied(const lg_gguf *g)
+{
+    return !lg_gguf_find_tensor(g, LG_STR("output.weight"));
+}
+
+static const lg_gguf_tensor *find_name(const lg_gguf *g, int layer, const char *name)
+{
+    char full[NAME_MAX_BYTES];
+
+    if (layer < 0)
+        return lg_gguf_find_tensor(g, lg_str_of(name));
+    (void)snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return lg_gguf_find_tensor(g, lg_str_of(full));
+}
+
+// "[2048, 6144]"
+static const char *shape_text(char *out, size_t n, const uint64_t *ne, int n_dims)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < n_dims && at < n; i++)
+        at += (size_t)snprintf(out + at, n - at, "%s%llu", i ? ", " : "[", (unsigned long long)ne[i]);
+    if (at < n)
+        (void)snprintf(out + at, n - at, "]");
+    return out;
+}
+
+// Compare the shape with the want; *ne gets the dimensions as the want has them.
+static lg_status check_shape(const want *w, const lg_gguf_tensor *t, int head_dim, uint64_t ne[4],
+                             lg_err *err)
+{
+    uint64_t have[4] = {1, 1, 1, 1}, need[4] = {1, 1, 1, 1};
+    char a[100], b[100];
+    int n = 0, bad = -1;
+
+    for (int i = 0; i < 4; i++)
+        if (!w->loose || t->ne[i] != 1)
+            have[n++] = t->ne[i];
+    for (int i = 0; i < w->n_dims; i++)
+        need[i] = w->d[i].n;
+    if (w->is_gate && have[1] == need[1] * (uint64_t)head_dim)
+        need[1] = have[1];
+    for (int i = 3; i >= 0; i--)
+        if (have[i] != need[i])
+            bad = i;
+    memcpy(ne, need, sizeof need);
+    if (bad < 0)
+        return LG_OK;
+    const dim *why = &w->d[bad < w->n_dims ? bad : w->n_dims - 1];
+    return LG_FAIL(err, LG_E_INPUT, "tensor %.*s has shape %s; %s %d needs %s", (int)t->name.n, t->name.p,
+                   shape_text(a, sizeof a, t->ne, t->n_dims), why->what, why->value,
+                   shape_text(b, sizeof b, need, w->n_dims));
+}
+
+static bool is_float(lg_qtype type)
+{
+    return type == LG_F32 || type == LG_F16 || type == LG_BF16;
+}
+
+static lg_status check_type(const want *w, const lg_gguf_tensor *t, lg_err *err)
+{
+    const char *name = lg_qtype_get(t->type)->name;
+
+    if (w->use == LG_USE_VECTOR || w->use == LG_USE_ROUTER) {
+        if (!is_float(t->type))
+            return LG_FAIL(err, LG_E_UNSUPPORTED, "tensor %.*s has type %s; F32, F16 or BF16 is needed there",
+                           (int)t->name.n, t->name.p, name ? name : "unknown");
+    } else if (!lg_qtype_get(t->type)->runs) {
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "tensor %.*s has type %s, which cannot be a weight matrix",
+                       (int)t->name.n, t->name.p, name ? name : "unknown");
+    }
+    return LG_OK;
+}
+
+// The multiplier of a matrix, if the file has one: NAME.scale with one value, or one for each expert, all
+// equal.
+static lg_status read_scale(const lg_gguf *g, int layer, const want *w, float *out, lg_err *err)
+{
+    char name[NAME_MAX_BYTES];
+    size_t stem = strlen(w->name) - strlen(".weight");
+
+    *out = 1.0f;
+    if (!lg_str_ends(lg_str_of(w->name), LG_STR(".weight")))
+        return LG_OK;
+    (void)snprintf(name, sizeof name, "%.*s.scale", (int)stem, w->name);
+    const lg_gguf_tensor *t = find_name(g, layer, name);
+    if (!t)
+        return LG_OK;
+    size_t n = t->bytes / sizeof(float);
+    if (t->type != LG_F32 || n < 1 || (n != 1 && n != w->d[2].n))
+        return LG_FAIL(err, LG_E_INPUT, "tensor %.*s must hold one F32 value, or one for each expert",
+                       (int)t->name.n, t->name.p);
+    for (size_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, t->data + i * sizeof v, sizeof v);
+        if (!isfinite(v))
+            return LG_FAIL(err, LG_E_INPUT, "tensor %.*s holds a value that is not finite", (int)t->name.n,
+                           t->name.p);
+        if (i > 0 && v != *out)
+            return LG_FAIL(err, LG_E_UNSUPPORTED,
+                           "tensor %.*s gives experts different multipliers; one for all is "
+                           "supported",
+                           (int)t->name.n, t->name.p);
+        *out = v;
+    }
+    return LG_OK;
+}
+
+// The tensor of a want, checked; layer < 0: a global one.
+static lg_status resolve(const lg_gguf *g, const lg_hparams *hp, int layer, const want *w, found *out,
+                         lg_err *err)
+{
+    const lg_gguf_tensor *t = find_name(g, layer, w->name);
+    found f = {0};
+
+    if (!t && w->old)
+        t = find_name(g, layer, w->old);
+    if (!t) {
+        char prefix[16] = "";
+        if (layer >= 0)
+            (void)snprintf(prefix, sizeof prefix, "blk.%d.", layer);
+        if (layer >= 0 && (strstr(w->name, "_exps.")) &&
+            (find_name(g, layer, "ffn_up_gate_exps.weight") ||
+             find_name(g, layer, "ffn_gate_up_exps.weight")))
+            return LG_FAIL(err, LG_E_UNSUPPORTED,
+                           "the experts of layer %d are stored with gate and up merged; write the file "
+                           "with separate ffn_gate_exps and ffn_up_exps",
+                           layer);
+        return LG_FAIL(err, LG_E_INPUT, "tensor %s%s is missing", prefix, w->name);
+    }
+    f.t = t;
+    LG_TRY(check_shape(w, t, hp->head_dim, f.src.ne, err));
+    LG_TRY(check_type(w, t, err));
+    f.src.name = t->name;
+    f.src.type = t->type;
+    f.src.data = t->data;
+    f.src.bytes = t->bytes;
+    LG_TRY(read_scale(g, layer, w, &f.src.scale, err));
+    *out = f;
+    return LG_OK;
+}
+
+// Which tensors of the file belong to the model; index as in lg_gguf_tensor_at.
+typedef struct claims {
+    const lg_gguf *g;
+    bool *taken;
+} claims;
+
+static void claim(const claims *c, const lg_gguf_tensor *t)
+{
+    if (t)
+        c->taken[t - lg_gguf_tensor_at(c->g, 0)] = true;
+}
+
+// A matrix may come with NAME.scale (used) and NAME.input_scale (for engines that quantize activations to
+// FP4).
+static void claim_scales(const claims *c, int layer, const want *w)
+{
+    char name[NAME_MAX_BYTES];
+
+    if (!lg_str_ends(lg_str_of(w->name), LG_STR(".weight")))
+        return;
+    int stem = (int)(strlen(w->name) - strlen(".weight"));
+    (void)snprintf(name, sizeof name, "%.*s.scale", stem, w->name);
+    claim(c, find_name(c->g, layer, name));
+    (void)snprintf(name, sizeof name, "%.*s.input_scale", stem, w->name);
+    claim(c, find_name(c->g, layer, name));
+}
+
+static lg_status all_claimed(const claims *c, lg_err *err)
+{
+    for (size_t i = 0; i < lg_gguf_n_tensors(c->g); i++) {
+        const lg_gguf_tensor *t = lg_gguf_tensor_at(c->g, i);
+        if (!c->taken[i])
+            return LG_FAIL(err, LG_E_UNSUPPORTED,
+                           "tensor %.*s is not part of a Laguna model with this configuration",
+                           (int)(t->name.n < 128 ? t->name.n : 128), t->name.p);
+    }
+    return LG_OK;
+}
+
+// Walks the wants of one layer (or the globals, layer -1): what `each` does with every tensor is the
+// caller's.
+typedef lg_status (*each_fn)(void *ctx, int layer, const want *w, const found *f, lg_err *err);
+static lg_status walk(const lg_gguf *g, const lg_hparams *hp, each_fn each, void *ctx, lg_err *err)
+{
+    want w[WANTS_MAX];
+    found f;
+
+    for (int i = -1; i < hp->n_layer; i++) {
+        int n = i < 0 ? global_wants(hp, is_tied(g), w) : layer_wants(hp, i, w);
+        for (int k = 0; k < n; k++) {
+            LG_TRY(resolve(g, hp, i, &w[k], &f, err));
+            LG_TRY(each(ctx, i, &w[k], &f, err));
+        }
+    }
+    return LG_OK;
+}
+
+typedef struct checker {
+    claims claims;
+    lg_hparams *hp;
+    lg_backend *b;
+    lg_weights_plan plan;
+} checker;
+
+static lg_status check_one(void *ctx, int layer, const want *w, const found *f, lg_err *err)
+{
+    checker *c = ctx;
+    size_t extra = c->b ? c->b->load_bytes(c->b, &f->src, w->use) : 0;
+
+    (void)err;
+    claim(&c->claims, f->t);
+    claim_scales(&c->claims, layer, w);
+    if (w->is_gate)
+        c->hp->layer[layer].elem_gate = f->src.ne[1] != (uint64_t)c->hp->layer[layer].n_head;
+    c->plan.stored_bytes += f->src.bytes;
+    c->plan.extra_bytes += extra;
+    // a copy made for the device is what stays in use; without one the file's own pages are
+    c->plan.resident_bytes += extra > 0 ? extra : f->src.bytes;
+    return LG_OK;
+}
+
+lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b, lg_weights_plan *plan,
+                           lg_err *err)
+{
+    size_t n = lg_gguf_n_tensors(g);
+    checker c = {.claims = {.g = g, .taken = calloc(n ? n : 1, sizeof(bool))}, .hp = hp, .b = b};
+    lg_status st;
+
+    if (!c.claims.taken)
+        return LG_FAIL(err, LG_E_NOMEM, "no memory for a table of %zu tensors", n);
+    st = walk(g, hp, check_one, &c, err);
+    if (st == LG_OK)
+        st = all_claimed(&c.claims, err);
+    free(c.claims.taken);
+    if (st == LG_OK)
+        *plan = c.plan;
+    else
+        (void)lg_err_subject(err, "%s", lg_gguf_path(g, 0));
+    return st;
+}
+
+typedef struct loader {
+    lg_laguna *m;
+    lg_backend *b;
+    lg_progress progress;
+    void *progress_ctx;
+    uint64_t done, total;
+} loader;
+
+static lg_status load_one(void *ctx, int layer, const want *w, const found *f, lg_err *err)
+{
+    loader *l = ctx;
+    char *base = layer < 0 ? (char *)l->m : (char *)&l->m->layer[layer];
+
+    LG_TRY(l->b->ops->load(l->b, &f->src, w->use, (lg_weight *)(void *)(base + w->at), err));
+    l->done += f->src.bytes;
+    if (l->progress)
+        l->progress(l->progress_ctx, l->done, l->total);
+    return LG_OK;
+}
+
+lg_status lg_weights_load(const lg_gguf *g, const lg_hparams *hp, lg_backend *b, lg_progress progress,
+                          void *ctx, lg_laguna *out, lg_err *err)
+{
+    lg_laguna m = {.hp = *hp, .tied = is_tied(g)};
+    loader l = {.m = &m, .b = b, .progress = progress, .progress_ctx = ctx};
+    lg_status st;
+
+    for (size_t i = 0; i < lg_gguf_n_tensors(g); i++)
+        l.total += lg_gguf_tensor_at(g, i)->bytes;
+    m.layer = calloc((size_t)hp->n_layer, sizeof *m.layer);
+    if (!m.layer)
+        return LG_FAIL(err, LG_E_NOMEM, "no memory for %d layers", hp->n_layer);
+    st = walk(g, hp, load_one, &l, err);
+    if (st != LG_OK) {
+        lg_weights_unload(b, &m);
+        (void)lg_err_subject(err, "%s", lg_gguf_path(g, 0));
+        return st;
+    }
+    if (m.tied) {
+        m.output = m.embed;
+        m.output.mem = (lg_mem){0}; // the embedding owns it
+    }
+    *out = m;
+    return LG_OK;
+}
+
+void lg_weights_unload(lg_backend *b, lg_laguna *m)
+{
+    want w[WANTS_MAX];
+
+    if (!m->layer)
+        return;
+    for (int i = -1; i < m->hp.n_layer; i++) {
+        char *base = i < 0 ? (char *)m : (char *)&m->layer[i];
+        int n = i < 0 ? global_wants(&m->hp, m->tied, w) : layer_wants(&m->hp, i, w);
+        for (int k = 0; k < n; k++)
+            b->ops->unload(b, (lg_weight *)(void *)(base + w[k].at));
+    }
+    free(m->layer);
+    *m = (lg_laguna){0};
+}
