@@ -1,7 +1,7 @@
 /*
  * app/commands: the list of commands, in the order in which --help shows them.
  *
- * A row X(name) stands for `const lg_command lg_cmd_name`, defined in cmd_name.c. Commands that are known but not in
+ * A row X(name) stands for `const lg_cmd lg_cmd_name`, defined in cmd_name.c. Commands that are known but not in
  * this version are in main.c, without a file of their own.
  */
 #ifndef LG_APP_COMMANDS_H
@@ -11,7 +11,7 @@
 
 #define LG_COMMANDS(X)
 
-#define LG_COMMAND_DECLARE(name) extern const lg_command lg_cmd_##name;
+#define LG_COMMAND_DECLARE(name) extern const lg_cmd lg_cmd_##name;
 LG_COMMANDS(LG_COMMAND_DECLARE)
 #undef LG_COMMAND_DECLARE
 

@@ -18,39 +18,17 @@
 #include "commit.h"
 
 /* Known words whose work is not in this version; they are refused by name. */
-#define LG_ABSENT(ident, word, text) static const lg_command absent_##ident = {.name = word, .summary = text};
-LG_ABSENT(serve, "serve", "the HTTP server")
-LG_ABSENT(fetch, "fetch", "download a model")
-LG_ABSENT(convert, "convert", "Hugging Face safetensors to GGUF")
-LG_ABSENT(quantize, "quantize", "requantize a GGUF")
-LG_ABSENT(imatrix, "imatrix", "collect an importance matrix")
-LG_ABSENT(top, "top", "the dashboard of a running server")
-LG_ABSENT(connect, "connect", "point a client at a server")
-LG_ABSENT(doctor, "doctor", "check this machine")
-LG_ABSENT(bug_report, "bug-report", "collect what a bug report needs")
-LG_ABSENT(config, "config", "show the effective settings")
-LG_ABSENT(cache, "cache", "look after stored conversations")
-LG_ABSENT(service, "service", "run as a service")
-LG_ABSENT(completion, "completion", "shell completions")
+#define LG_ABSENT_COMMANDS(X)                                                                                      \
+    X(serve, "serve") X(fetch, "fetch") X(convert, "convert") X(quantize, "quantize") X(imatrix, "imatrix")        \
+    X(top, "top") X(connect, "connect") X(doctor, "doctor") X(bug_report, "bug-report") X(config, "config")        \
+    X(cache, "cache") X(service, "service") X(completion, "completion")
+#define LG_ABSENT_DEFINE(ident, word) static const lg_cmd absent_##ident = {.words = {.name = word}};
+LG_ABSENT_COMMANDS(LG_ABSENT_DEFINE)
 
 #define LG_COMMAND_ROW(name) &lg_cmd_##name,
-static const lg_command *const commands[] = {
-    LG_COMMANDS(LG_COMMAND_ROW) &absent_serve, &absent_fetch, &absent_convert, &absent_quantize, &absent_imatrix,
-    &absent_top, &absent_connect, &absent_doctor, &absent_bug_report, &absent_config, &absent_cache, &absent_service,
-    &absent_completion,
-};
+#define LG_ABSENT_ROW(ident, word) &absent_##ident,
+static const lg_cmd *const commands[] = {LG_COMMANDS(LG_COMMAND_ROW) LG_ABSENT_COMMANDS(LG_ABSENT_ROW)};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
-
-static const lg_option common_table[] = {
-    {.name = "json", .kind = LG_OPT_SWITCH, .at = offsetof(lg_common_opts, json), .help = "print the product as JSON"},
-    {.name = "quiet", .letter = 'q', .kind = LG_OPT_SWITCH, .at = offsetof(lg_common_opts, quiet),
-     .help = "no logs and no progress"},
-    {.name = "color", .kind = LG_OPT_TEXT, .at = offsetof(lg_common_opts, color), .def = "auto",
-     .choices = "auto|always|never", .help = "colours and dimming"},
-    {.name = "help", .letter = 'h', .kind = LG_OPT_SWITCH, .at = offsetof(lg_common_opts, help),
-     .help = "print this and end"},
-    {0},
-};
 
 static void print_version(void)
 {
@@ -59,26 +37,17 @@ static void print_version(void)
 
 static void print_commands(void)
 {
-    printf("usage: lagoon COMMAND [FLAGS] [WORDS]\n\nRuns Laguna models on this machine.\n\ncommands:\n");
+    printf("usage: lagoon COMMAND [FLAGS] [WORDS]\n\nRuns Laguna models on this machine.\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         if (commands[i]->run)
-            printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
+            printf("  %-12s %s\n", commands[i]->words.name, commands[i]->words.summary);
     printf("\nnot in this version:");
     for (int i = 0; i < N_COMMANDS; i++)
         if (!commands[i]->run)
-            printf(" %s", commands[i]->name);
-    printf("\n\n'lagoon COMMAND --help' lists a command's flags; 'lagoon --version' says what this build contains.\n"
-           "exit status: 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted\n");
-}
-
-static void print_help(const lg_app *app)
-{
-    const lg_command *c = app->cmd;
-
-    printf("usage: lagoon %s [FLAGS]%s%s\n\n%s\n", c->name, c->args ? " " : "", c->args ? c->args : "", c->summary);
-    if (c->about)
-        printf("\n%s\n", c->about);
-    lg_opts_help(&app->parse, stdout);
+            printf(" %s", commands[i]->words.name);
+    printf("\n\n'lagoon COMMAND --help' lists a command's flags; 'lagoon --version' says what this build contains;\n"
+           "'lagoon --init' writes an annotated configuration file.\n"
+           "Exit status: 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted.\n");
 }
 
 static int unknown_command(const char *word)
@@ -87,57 +56,109 @@ static int unknown_command(const char *word)
     const char *near;
 
     for (int i = 0; i < N_COMMANDS; i++)
-        names[i] = commands[i]->name;
+        names[i] = commands[i]->words.name;
     near = lg_nearest(word, names, N_COMMANDS);
     if (near)
         return lg_app_usage("unknown command '%s'; did you mean '%s'?", word, near);
     return lg_app_usage("unknown command '%s'; 'lagoon --help' lists the commands", word);
 }
 
-static int wrong_count(const lg_app *app)
+static int print_help(const lg_cmd *cmd)
 {
-    const lg_command *c = app->cmd;
+    lg_buf text;
+    int rc = LG_EXIT_OK;
 
-    if (app->n_args > c->max_args && c->max_args == 0)
-        return lg_app_usage("unexpected word '%s'; usage: lagoon %s [FLAGS]", app->args[0], c->name);
-    if (app->n_args > c->max_args)
-        return lg_app_usage("unexpected word '%s'; usage: lagoon %s [FLAGS] %s", app->args[c->max_args], c->name,
-                            c->args);
-    return lg_app_usage("%s wants %s; 'lagoon %s --help' says more", c->name, c->args, c->name);
+    lg_buf_init(&text, 1 << 20);
+    lg_settings_help(&cmd->words, &text);
+    if (text.failed)
+        rc = lg_app_fail(&(lg_err){.code = LG_E_NOMEM, .msg = "out of memory"});
+    else
+        (void)fwrite(text.p, 1, text.n, stdout);
+    lg_buf_free(&text);
+    return rc;
 }
 
-/* Read the words of app->cmd and run it. */
+/* Drafting is not in this version: plain decoding is what `none` and `auto` mean. */
+static const char *absent_setting(const lg_settings *s)
+{
+    static const lg_setting_id later[] = {LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min, LG_SET_draft_ctx,
+                                          LG_SET_draft_pause_margin};
+
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+        bool off = later[i] == LG_SET_draft && (strcmp(s->draft, "none") == 0 || strcmp(s->draft, "auto") == 0);
+
+        if (s->from[later[i]].source == LG_FROM_FLAG && !off)
+            return lg_setting_name(later[i]);
+    }
+    return NULL;
+}
+
+static void set_log_level(const lg_app *app)
+{
+    static const struct {
+        const char *name;
+        lg_log_level level;
+    } levels[] = {{"error", LG_LOG_ERROR}, {"warn", LG_LOG_WARN}, {"info", LG_LOG_INFO}, {"debug", LG_LOG_DEBUG}};
+
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strcmp(app->set.log_level, levels[i].name) == 0)
+            lg_log_set_level(levels[i].level);
+    if (app->common.quiet)
+        lg_log_set_level(LG_LOG_OFF);
+}
+
+/* Read the words of app->cmd and run it. argv[0] is the command's name. */
 static int run_command(lg_app *app, int argc, char **argv)
 {
-    const lg_command *c = app->cmd;
+    const char *later;
     lg_err err = {0};
-    int rc;
+    int rc = LG_EXIT_USAGE;
 
-    app->opts = calloc(1, c->opts_bytes ? c->opts_bytes : 1);
-    if (!app->opts)
+    app->own = calloc(1, app->cmd->own_bytes + sizeof app->common);
+    if (!app->own)
         return lg_app_fail(&(lg_err){.code = LG_E_NOMEM, .msg = "out of memory"});
-    app->parse.command = c->name;
-    if (c->options)
-        app->parse.set[app->parse.n_set++] = (lg_opt_set){"flags", c->options, app->opts};
-    lg_app_add_groups(app, c->uses);
-    app->parse.set[app->parse.n_set++] = (lg_opt_set){"common flags", common_table, &app->common};
-    lg_opts_defaults(&app->parse);
-    app->args = argv;
-    if (lg_opts_parse(&app->parse, argc, argv, &app->n_args, &err) != LG_OK) {
-        (void)lg_app_fail(&err);
-        rc = LG_EXIT_USAGE;
-    } else if (app->common.help) {
-        print_help(app);
-        rc = LG_EXIT_OK;
-    } else if (app->n_args < c->min_args || app->n_args > c->max_args) {
-        rc = wrong_count(app);
-    } else {
-        if (app->common.quiet)
-            lg_log_set_level(LG_LOG_OFF);
-        rc = c->run(app);
+    if (app->cmd->init)
+        app->cmd->init(app->own);
+    if (lg_settings_load(&app->set, &app->cmd->words, argc, argv, app->own, &app->words, &err) != LG_OK) {
+        rc = lg_app_fail(&err);
+        rc = err.code == LG_E_INPUT || err.code == LG_E_UNSUPPORTED ? LG_EXIT_USAGE : rc;
+        goto out;
     }
-    free(app->opts);
+    if (app->words.help) {
+        rc = print_help(app->cmd);
+        goto out;
+    }
+    if (app->words.version) {
+        print_version();
+        rc = LG_EXIT_OK;
+        goto out;
+    }
+    later = absent_setting(&app->set);
+    if (later) {
+        rc = lg_app_usage("%s: drafting (setting %s) is not in this version yet", app->cmd->words.name, later);
+        goto out;
+    }
+    memcpy(&app->common, app->own, sizeof app->common);
+    set_log_level(app);
+    for (int i = 0; i < app->words.n_warning; i++)
+        lg_app_say("%s", app->words.warning[i]);
+    rc = app->cmd->run(app);
+out:
+    lg_settings_free(&app->set);
+    free(app->own);
     return rc;
+}
+
+/* lagoon --init */
+static int write_config(void)
+{
+    char path[4096];
+    lg_err err = {0};
+
+    if (lg_settings_init(NULL, path, sizeof path, &err) != LG_OK)
+        return lg_app_fail(&err);
+    printf("%s\n", path);
+    return LG_EXIT_OK;
 }
 
 static int dispatch(lg_app *app, int argc, char **argv)
@@ -152,13 +173,15 @@ static int dispatch(lg_app *app, int argc, char **argv)
         print_version();
         return LG_EXIT_OK;
     }
+    if (strcmp(word, "--init") == 0)
+        return argc > 2 ? lg_app_usage("--init stands alone") : write_config();
     for (int i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(word, commands[i]->name) != 0)
+        if (strcmp(word, commands[i]->words.name) != 0)
             continue;
         if (!commands[i]->run)
             return lg_app_usage("%s is not in this version yet; 'lagoon --help' lists the commands", word);
         app->cmd = commands[i];
-        return run_command(app, argc - 2, argv + 2);
+        return run_command(app, argc - 1, argv + 1);
     }
     if (word[0] == '-')
         return lg_app_usage("the command comes first: lagoon COMMAND %s ...; 'lagoon --help' lists them", word);
@@ -187,7 +210,7 @@ static int judge_stdout(int rc)
 
 int main(int argc, char **argv)
 {
-    static lg_app app; // a page of path buffer and the option tables: too much for a frame, one per process
+    static lg_app app; // the settings are too much for a frame, and there is one per process
     int rc;
 
     (void)signal(SIGPIPE, SIG_IGN);

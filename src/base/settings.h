@@ -58,14 +58,14 @@ typedef enum lg_setting_id {
     LG_N_SETTINGS = LG_SET_END,
 } lg_setting_id;
 
-typedef enum lg_source { LG_FROM_DEFAULT, LG_FROM_FILE, LG_FROM_ENV, LG_FROM_FLAG } lg_source;
+typedef enum lg_setting_source { LG_FROM_DEFAULT, LG_FROM_FILE, LG_FROM_ENV, LG_FROM_FLAG } lg_setting_source;
 
 typedef struct lg_settings {
 #define LG_ROW(group, name, type, ...) lg_value_##type name;
     LG_SETTINGS(LG_ROW)
 #undef LG_ROW
     struct {
-        lg_source source;
+        lg_setting_source source;
         int line;         /* of lagoon.conf, when source is LG_FROM_FILE; else 0 */
         const char *text; /* the value as written; of a list, its last element */
     } from[LG_N_SETTINGS];
