@@ -43,8 +43,8 @@ typedef struct lg_vec_kernels {
     /* Pairs (x[j], x[j + half]) turn by the angle of (cos[j], sin[j]), j < half. */
     void (*rope)(float *x, const float *cos, const float *sin, int half);
 
-    /* n floats to f16, nearest even; finite values beyond +-65504 become +-65504, so that no cache row holds an
-     * infinity that was not computed. */
+    /* n floats to f16, nearest even. Values beyond +-65504 become +-65504: an infinite key would turn the scores of all
+     * later rows into NaN, a large one does what it meant. NaN stays NaN. */
     void (*f16_from_f32)(uint16_t *dst, const float *src, int n);
     void (*f32_from_f16)(float *dst, const uint16_t *src, int n);
     void (*f32_from_q8_0)(float *dst, const void *src, int n); /* n a multiple of 32 */

@@ -1,0 +1,98 @@
+/*
+ * backend/cpu/kernels_vec_avx512: the float kernels on 16 lanes (AVX-512 F, DQ). See kernels_vec_simd.h.
+ *
+ * 32 registers: 6 x 4 accumulators.
+ */
+#include <immintrin.h>
+
+#define VL 16
+typedef __m512 vf;
+enum { VEC_Q = 6, VEC_K = 4, VEC_D = 4 };
+
+#define V_INLINE static inline __attribute__((always_inline))
+
+V_INLINE vf v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+V_INLINE vf v_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+V_INLINE vf v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+V_INLINE void v_store(float *p, vf a)
+{
+    _mm512_storeu_ps(p, a);
+}
+V_INLINE vf v_load_f16(const unsigned short *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+V_INLINE void v_store_f16(unsigned short *p, vf a)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+V_INLINE vf v_load_i8(const signed char *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+V_INLINE vf v_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+V_INLINE vf v_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+V_INLINE vf v_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+V_INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+V_INLINE vf v_fnma(vf a, vf b, vf c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+V_INLINE vf v_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+V_INLINE vf v_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+V_INLINE vf v_round(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+V_INLINE vf v_exp2i(vf n)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+V_INLINE __m256 halves(vf a)
+{
+    return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+}
+V_INLINE void v_sum4(vf a, vf b, vf c, vf d, float *out)
+{
+    __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(halves(a), halves(b)), _mm256_hadd_ps(halves(c), halves(d)));
+
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+}
+V_INLINE float f16_scalar(unsigned short h)
+{
+    return _cvtsh_ss(h);
+}
+
+#include "backend/cpu/kernels_vec_simd.h"
+
+void lg_vec_init_avx512(lg_vec_kernels *k)
+{
+    vec_fill(k);
+}

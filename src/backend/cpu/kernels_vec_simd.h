@@ -1,0 +1,417 @@
+/*
+ * backend/cpu/kernels_vec_simd: the float kernels over a vector of VL floats, instantiated by one ISA file each.
+ *
+ * The includer defines, before the include:
+ *   VL, vf                 lanes (4, 8 or 16) and the vector type
+ *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors in pv
+ *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory)
+ *   v_add v_sub v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b
+ *   v_max v_min            when an operand is NaN: NaN, or the second operand
+ *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
+ *   v_round                to the nearest integer
+ *   v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the same for all four
+ *   f16_scalar(h)          one f16 to float
+ *
+ * Surprise: blocks of every size run the same sequence of operations per result, which is what makes results
+ * independent of the blocking (see kernels_vec.h). A change here must keep that.
+ */
+#ifndef LG_BACKEND_CPU_KERNELS_VEC_SIMD_H
+#define LG_BACKEND_CPU_KERNELS_VEC_SIMD_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "backend/cpu/kernels_vec.h"
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+enum { LINE = 64, Q8_BYTES = 34, Q8_ELEMS = 32 };
+
+/* ---- queries x keys ---- */
+
+VEC_INLINE vf load_elem(const void *p, size_t i, bool f16)
+{
+    return f16 ? v_load_f16((const uint16_t *)p + i) : v_load((const float *)p + i);
+}
+
+// One block: one accumulator a pair, terms in the order of the dims, then the lane sum.
+VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride, int nq, int nk)
+{
+    vf acc[VEC_Q][4];
+    float sum[4];
+
+    for (int i = 0; i < nq; i++)
+        for (int j = 0; j < nk; j++)
+            acc[i][j] = v_zero();
+    for (int d = 0; d < dim; d += VL) {
+        vf key[4];
+        for (int j = 0; j < nk; j++)
+            key[j] = load_elem(k, (size_t)(j * dim + d), f16);
+        for (int i = 0; i < nq; i++) {
+            vf query = v_load(q + (size_t)(i * dim + d));
+            for (int j = 0; j < nk; j++)
+                acc[i][j] = v_fma(query, key[j], acc[i][j]);
+        }
+    }
+    if (nk == 4) {
+        for (int i = 0; i < nq; i++)
+            v_sum4(acc[i][0], acc[i][1], acc[i][2], acc[i][3], s + i * s_stride);
+        return;
+    }
+    for (int i = 0; i < nq; i += 2) { // two queries by two keys, or what there is of them
+        vf other0 = i + 1 < nq ? acc[i + 1][0] : acc[i][0];
+        vf own1 = nk > 1 ? acc[i][1] : acc[i][0];
+        vf other1 = i + 1 < nq && nk > 1 ? acc[i + 1][1] : acc[i][0];
+        v_sum4(acc[i][0], own1, other0, other1, sum);
+        for (int j = 0; j < nk; j++) {
+            s[i * s_stride + j] = sum[j];
+            if (i + 1 < nq)
+                s[(i + 1) * s_stride + j] = sum[2 + j];
+        }
+    }
+}
+
+// One block of queries against all keys. `ahead`: the same number of keys, fetched while these are computed.
+VEC_INLINE void qk_queries(const float *q, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
+                           const char *ahead, int nq, int width)
+{
+    size_t key_bytes = (size_t)dim * (f16 ? sizeof(uint16_t) : sizeof(float));
+    int j = 0;
+
+    for (; j + width <= nk; j += width) {
+        const char *key = (const char *)k + (size_t)j * key_bytes;
+        if (ahead)
+            for (size_t b = 0; b < (size_t)width * key_bytes; b += LINE)
+                __builtin_prefetch(ahead + (size_t)j * key_bytes + b);
+        qk_block(q, key, f16, dim, s + j, s_stride, nq, width);
+    }
+    for (; j < nk; j++)
+        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, nq, 1);
+}
+
+VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
+                   const void *ahead)
+{
+    const char *next = ahead;
+
+    while (nq > 0) {
+        int n = nq >= VEC_Q ? VEC_Q : nq == 5 ? 3 : nq;
+        switch (n) {
+        case VEC_Q:
+            qk_queries(q, k, f16, nk, dim, s, s_stride, next, VEC_Q, VEC_K);
+            break;
+        case 4:
+            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 4, VEC_K);
+            break;
+        case 3:
+            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 3, 4);
+            break;
+        case 2:
+            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 2, 4);
+            break;
+        default:
+            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 1, 4);
+            break;
+        }
+        q += (size_t)n * (size_t)dim;
+        s += (size_t)n * (size_t)s_stride;
+        nq -= n;
+        next = NULL;
+    }
+}
+
+static void vec_qk_f32(const float *q, int nq, const float *k, int nk, int dim, float *s, int s_stride,
+                       const void *ahead)
+{
+    qk(q, nq, k, false, nk, dim, s, s_stride, ahead);
+}
+
+static void vec_qk_f16(const float *q, int nq, const uint16_t *k, int nk, int dim, float *s, int s_stride,
+                       const void *ahead)
+{
+    qk(q, nq, k, true, nk, dim, s, s_stride, ahead);
+}
+
+/* ---- probabilities x values ---- */
+
+// nq queries by nd vectors of dims, all values in turn.
+VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc, int nq,
+                         int nd)
+{
+    vf sum[VEC_Q][4];
+
+    for (int i = 0; i < nq; i++)
+        for (int d = 0; d < nd; d++)
+            sum[i][d] = v_load(acc + i * dim + d * VL);
+    for (int j = 0; j < nv; j++) {
+        vf value[4];
+        for (int d = 0; d < nd; d++)
+            value[d] = load_elem(v, (size_t)(j * dim + d * VL), f16);
+        for (int i = 0; i < nq; i++) {
+            vf weight = v_set1(p[i * p_stride + j]);
+            for (int d = 0; d < nd; d++)
+                sum[i][d] = v_fma(weight, value[d], sum[i][d]);
+        }
+    }
+    for (int i = 0; i < nq; i++)
+        for (int d = 0; d < nd; d++)
+            v_store(acc + i * dim + d * VL, sum[i][d]);
+}
+
+// One block of queries over all dims. What is to be fetched ahead is spread over the passes.
+VEC_INLINE void pv_queries(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc,
+                           const char *ahead, int nq, int nd)
+{
+    size_t elem = f16 ? sizeof(uint16_t) : sizeof(float);
+    size_t bytes = (size_t)nv * (size_t)dim * elem;
+    size_t part = (bytes * (size_t)(nd * VL) / (size_t)dim + LINE - 1) / LINE * LINE;
+    size_t fetched = 0;
+
+    for (int d = 0; d < dim; d += nd * VL) {
+        size_t stop = fetched + part < bytes ? fetched + part : bytes;
+        for (; ahead && fetched < stop; fetched += LINE)
+            __builtin_prefetch(ahead + fetched);
+        pv_block(p, p_stride, (const char *)v + (size_t)d * elem, f16, nv, dim, acc + d, nq, nd);
+    }
+}
+
+VEC_INLINE void pv(const float *p, int p_stride, int nq, const void *v, bool f16, int nv, int dim, float *acc,
+                   const void *ahead)
+{
+    const char *next = ahead;
+    bool wide = dim % (4 * VL) == 0;
+
+    while (nq > 0) {
+        int n = nq >= VEC_Q ? VEC_Q : nq == 5 ? 3 : nq;
+        if (n == VEC_Q && dim % (VEC_D * VL) == 0)
+            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, VEC_Q, VEC_D);
+        else if (n == 4 && dim % (VEC_D * VL) == 0)
+            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 4, VEC_D);
+        else if (n == 3 && wide)
+            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 3, 4);
+        else if (n == 2 && wide)
+            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 2, 4);
+        else {
+            n = 1;
+            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 1, 1);
+        }
+        p += (size_t)n * (size_t)p_stride;
+        acc += (size_t)n * (size_t)dim;
+        nq -= n;
+        next = NULL;
+    }
+}
+
+static void vec_pv_f32(const float *p, int p_stride, int nq, const float *v, int nv, int dim, float *acc,
+                       const void *ahead)
+{
+    pv(p, p_stride, nq, v, false, nv, dim, acc, ahead);
+}
+
+static void vec_pv_f16(const float *p, int p_stride, int nq, const uint16_t *v, int nv, int dim, float *acc,
+                       const void *ahead)
+{
+    pv(p, p_stride, nq, v, true, nv, dim, acc, ahead);
+}
+
+/* ---- rows ---- */
+
+VEC_INLINE float lane_sum(vf a)
+{
+    float out[4];
+
+    v_sum4(a, a, a, a, out);
+    return out[0];
+}
+
+static float vec_max(const float *x, int n)
+{
+    float lane[VL], m = x[0];
+    vf best = v_set1(x[0]);
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        best = v_max(v_load(x + i), best);
+    v_store(lane, best);
+    for (int l = 0; l < VL; l++)
+        m = lane[l] > m ? lane[l] : m;
+    for (; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+// e^x for x <= 0: x = n ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7 (remainder 3e-9). Below -87.7 the
+// result is 0, so minus infinity gives exactly 0.
+VEC_INLINE vf exp_neg(vf x)
+{
+    x = v_max(v_set1(-88.0f), x);
+    vf n = v_round(v_mul(x, v_set1(1.44269504f)));
+    vf r = v_fnma(n, v_set1(0.693359375f), x); // ln 2 in two parts, the first with 9 bits: n times it is exact
+    r = v_fnma(n, v_set1(-2.12194440e-4f), r);
+    vf e = v_set1(1.0f / 5040);
+    e = v_fma(e, r, v_set1(1.0f / 720));
+    e = v_fma(e, r, v_set1(1.0f / 120));
+    e = v_fma(e, r, v_set1(1.0f / 24));
+    e = v_fma(e, r, v_set1(1.0f / 6));
+    e = v_fma(e, r, v_set1(0.5f));
+    e = v_fma(e, r, v_set1(1.0f));
+    e = v_fma(e, r, v_set1(1.0f));
+    return v_mul(e, v_exp2i(n));
+}
+
+VEC_INLINE float exp_sum(const float *x, float *out, int n, float max)
+{
+    vf top = v_set1(max), sum = v_zero();
+    float tail[VL];
+    int i = 0;
+
+    for (; i + VL <= n; i += VL) {
+        vf e = exp_neg(v_sub(v_load(x + i), top));
+        if (out)
+            v_store(out + i, e);
+        sum = v_add(sum, e);
+    }
+    if (i < n) {
+        for (int l = 0; l < VL; l++)
+            tail[l] = i + l < n ? x[i + l] : -INFINITY;
+        vf e = exp_neg(v_sub(v_load(tail), top));
+        v_store(tail, e);
+        for (int l = 0; out && i + l < n; l++)
+            out[i + l] = tail[l];
+        sum = v_add(sum, e);
+    }
+    return lane_sum(sum);
+}
+
+static float vec_exp_sum(float *x, int n, float max)
+{
+    return exp_sum(x, x, n, max);
+}
+
+static float vec_exp_sum_of(const float *x, int n, float max)
+{
+    return exp_sum(x, NULL, n, max);
+}
+
+static void vec_axpby(float *y, float a, const float *x, float b, int n)
+{
+    vf va = v_set1(a), vb = v_set1(b);
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        v_store(y + i, v_fma(va, v_load(y + i), v_mul(vb, v_load(x + i))));
+    for (; i < n; i++)
+        y[i] = fmaf(a, y[i], b * x[i]);
+}
+
+static void vec_add(float *y, const float *x, int n)
+{
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        v_store(y + i, v_add(v_load(y + i), v_load(x + i)));
+    for (; i < n; i++)
+        y[i] += x[i];
+}
+
+static void vec_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
+{
+    vf sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+    int i = 0;
+
+    for (; i + 4 * VL <= n; i += 4 * VL)
+        for (int a = 0; a < 4; a++) {
+            vf v = v_load(x + i + a * VL);
+            sum[a] = v_fma(v, v, sum[a]);
+        }
+    for (; i + VL <= n; i += VL) {
+        vf v = v_load(x + i);
+        sum[0] = v_fma(v, v, sum[0]);
+    }
+    double squares = (double)lane_sum(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
+    for (; i < n; i++)
+        squares += (double)x[i] * (double)x[i];
+
+    float inv = (float)(1.0 / sqrt(squares / n + (double)eps));
+    vf scale = v_set1(inv);
+    for (i = 0; i + VL <= n; i += VL)
+        v_store(out + i, v_mul(v_mul(v_load(x + i), scale), v_load(w + i)));
+    for (; i < n; i++)
+        out[i] = x[i] * inv * w[i];
+}
+
+static void vec_rope(float *x, const float *cos, const float *sin, int half)
+{
+    int j = 0;
+
+    for (; j + VL <= half; j += VL) {
+        vf a = v_load(x + j), b = v_load(x + half + j), c = v_load(cos + j), s = v_load(sin + j);
+        v_store(x + j, v_fnma(b, s, v_mul(a, c)));
+        v_store(x + half + j, v_fma(a, s, v_mul(b, c)));
+    }
+    for (; j < half; j++) {
+        float a = x[j], b = x[half + j];
+        x[j] = fmaf(-b, sin[j], a * cos[j]);
+        x[half + j] = fmaf(a, sin[j], b * cos[j]);
+    }
+}
+
+static void vec_f16_from_f32(uint16_t *dst, const float *src, int n)
+{
+    vf top = v_set1(65504.0f), bottom = v_set1(-65504.0f);
+    float in[VL];
+    uint16_t out[VL];
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        v_store_f16(dst + i, v_min(top, v_max(bottom, v_load(src + i))));
+    if (i < n) {
+        memset(in, 0, sizeof in);
+        memcpy(in, src + i, (size_t)(n - i) * sizeof *src);
+        v_store_f16(out, v_min(top, v_max(bottom, v_load(in))));
+        memcpy(dst + i, out, (size_t)(n - i) * sizeof *dst);
+    }
+}
+
+static void vec_f32_from_f16(float *dst, const uint16_t *src, int n)
+{
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        v_store(dst + i, v_load_f16(src + i));
+    for (; i < n; i++)
+        dst[i] = f16_scalar(src[i]);
+}
+
+static void vec_f32_from_q8_0(float *dst, const void *src, int n)
+{
+    const uint8_t *block = src;
+
+    for (int i = 0; i < n; i += Q8_ELEMS, block += Q8_BYTES) {
+        uint16_t h;
+        memcpy(&h, block, sizeof h);
+        vf d = v_set1(f16_scalar(h));
+        for (int l = 0; l < Q8_ELEMS; l += VL)
+            v_store(dst + i + l, v_mul(d, v_load_i8((const int8_t *)block + 2 + l)));
+    }
+}
+
+VEC_INLINE void vec_fill(lg_vec_kernels *k)
+{
+    *k = (lg_vec_kernels){.qk_f32 = vec_qk_f32,
+                          .qk_f16 = vec_qk_f16,
+                          .pv_f32 = vec_pv_f32,
+                          .pv_f16 = vec_pv_f16,
+                          .max = vec_max,
+                          .exp_sum = vec_exp_sum,
+                          .exp_sum_of = vec_exp_sum_of,
+                          .axpby = vec_axpby,
+                          .add = vec_add,
+                          .rmsnorm = vec_rmsnorm,
+                          .rope = vec_rope,
+                          .f16_from_f32 = vec_f16_from_f32,
+                          .f32_from_f16 = vec_f32_from_f16,
+                          .f32_from_q8_0 = vec_f32_from_q8_0};
+}
+
+#endif
