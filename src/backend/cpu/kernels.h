@@ -12,6 +12,7 @@
 #ifndef LG_BACKEND_CPU_KERNELS_H
 #define LG_BACKEND_CPU_KERNELS_H
 
+#include "backend/cpu/kernels_vec.h"
 #include "gguf/quant.h"
 
 /*
@@ -121,6 +122,8 @@ typedef struct lg_cpu_kernels {
     /* Runs the multiply instruction of this level's integer gemm from registers for about `rounds` * 64 instructions;
      * returns the operations done, two per multiply-add. */
     double (*probe_int8)(int64_t rounds);
+
+    lg_vec_kernels vec; /* attention, norms, softmax: filled by lg_vec_init_*, with a contract of its own */
 } lg_cpu_kernels;
 
 /* ISA levels, weakest first; a level needs all weaker ones of its architecture. */
