@@ -11,6 +11,7 @@
 #include "base/pool.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 
 enum {
@@ -242,92 +244,34 @@ void lg_pool_barrier(lg_pool *pool)
 
 #ifdef __linux__
 
-// First line of a small file of the kernel's; false when it cannot be read.
-static bool read_line(const char *path, char *line, size_t n)
+// Keeps the tightest quota in *ctx (0: none seen): whole cores, rounded up, that it pays for.
+static void look_at_quota(void *ctx, const char *dir, bool v2)
 {
-    FILE *f = fopen(path, "re");
-    bool ok = f && fgets(line, (int)n, f);
+    int *tightest = ctx;
+    char line[64];
+    long long quota = 0, period = 0;
+    bool found;
 
-    if (f)
-        (void)fclose(f);
-    if (ok)
-        line[strcspn(line, "\n")] = 0;
-    return ok;
-}
-
-// Whole cores that a quota of `quota` us every `period` us pays for, rounded up; 0 when there is no quota.
-static int quota_cores(long long quota, long long period)
-{
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
-static int tighter(int a, int b)
-{
-    return a == 0 ? b : b == 0 || a < b ? a : b;
-}
-
-// The tightest quota of `dir` and its parents up to the mount point: a limit may be set at any level.
-static int cgroup_dir_cores(const char *mount, const char *dir, bool v2)
-{
-    char path[512], file[640], line[128];
-    int cores = 0;
-
-    if ((size_t)snprintf(path, sizeof path, "%s%s", mount, dir) >= sizeof path)
-        return 0;
-    for (size_t root = strlen(mount); strlen(path) >= root;) {
-        long long quota = 0, period = 0;
-        if (v2) {
-            (void)snprintf(file, sizeof file, "%s/cpu.max", path);
-            if (read_line(file, line, sizeof line) && sscanf(line, "%lld %lld", &quota, &period) == 2)
-                cores = tighter(cores, quota_cores(quota, period));
-        } else {
-            (void)snprintf(file, sizeof file, "%s/cpu.cfs_quota_us", path);
-            if (read_line(file, line, sizeof line) && sscanf(line, "%lld", &quota) == 1) {
-                (void)snprintf(file, sizeof file, "%s/cpu.cfs_period_us", path);
-                if (read_line(file, line, sizeof line) && sscanf(line, "%lld", &period) == 1)
-                    cores = tighter(cores, quota_cores(quota, period));
-            }
-        }
-        char *slash = strrchr(path, '/');
-        if (!slash || slash == path)
-            break;
-        *slash = 0;
+    if (v2) {
+        found = lg_read_line(dir, "cpu.max", line, sizeof line) && sscanf(line, "%lld %lld", &quota, &period) == 2;
+    } else {
+        found = lg_read_line(dir, "cpu.cfs_quota_us", line, sizeof line) && sscanf(line, "%lld", &quota) == 1 &&
+                lg_read_line(dir, "cpu.cfs_period_us", line, sizeof line) && sscanf(line, "%lld", &period) == 1;
     }
-    return cores;
-}
-
-// /proc/self/cgroup has lines "id:controllers:path"; version 2 is the line "0::path".
-static int cgroup_cores(void)
-{
-    char line[512];
-    int cores = 0;
-    FILE *f = fopen("/proc/self/cgroup", "re");
-
-    while (f && fgets(line, sizeof line, f)) {
-        line[strcspn(line, "\n")] = 0;
-        char *controllers = strchr(line, ':');
-        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path)
-            continue;
-        *path++ = 0;
-        controllers++;
-        if (!*controllers)
-            cores = tighter(cores, cgroup_dir_cores("/sys/fs/cgroup", strcmp(path, "/") ? path : "", true));
-        else if (strstr(controllers, "cpu") && !strstr(controllers, "cpuset"))
-            cores = tighter(cores, cgroup_dir_cores("/sys/fs/cgroup/cpu", strcmp(path, "/") ? path : "", false));
-    }
-    if (f)
-        (void)fclose(f);
-    return cores;
+    if (!found || quota <= 0 || period <= 0)
+        return;
+    long long cores = (quota + period - 1) / period;
+    if (cores < INT_MAX && (*tightest == 0 || cores < *tightest))
+        *tightest = (int)cores;
 }
 
 // Does an allowed CPU with a lower number share this one's core?
 static bool has_lower_sibling(int cpu, const cpu_set_t *allowed)
 {
-    char path[96], line[256];
+    char dir[96], line[256];
 
-    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    if (!read_line(path, line, sizeof line))
+    (void)snprintf(dir, sizeof dir, "/sys/devices/system/cpu/cpu%d/topology", cpu);
+    if (!lg_read_line(dir, "thread_siblings_list", line, sizeof line))
         return false;
     for (char *p = line; *p;) { // "0,64" or "0-1"
         char *end;
@@ -347,7 +291,7 @@ static bool has_lower_sibling(int cpu, const cpu_set_t *allowed)
 int lg_cpu_cores(void)
 {
     cpu_set_t allowed;
-    int cores = 0;
+    int cores = 0, quota = 0;
 
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) { // more CPUs than the set holds
         long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -356,7 +300,9 @@ int lg_cpu_cores(void)
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET((size_t)cpu, &allowed) && !has_lower_sibling(cpu, &allowed))
             cores++;
-    cores = tighter(cores, cgroup_cores());
+    lg_cgroup_each("cpu", look_at_quota, &quota);
+    if (quota > 0 && quota < cores)
+        cores = quota;
     return cores > 0 ? cores : 1;
 }
 
