@@ -8,8 +8,9 @@
 #define LG_ENGINE_ENGINE_H
 
 #include "backend/registry.h"
+#include "engine/plan.h"
 #include "engine/sampler.h"
-#include "model/laguna.h"
+#include "engine/think.h"
 #include "text/reply.h"
 
 typedef struct lg_engine lg_engine;
@@ -26,16 +27,6 @@ typedef struct lg_engine_params {
     lg_progress progress; /* loading; may be NULL */
     void *progress_ctx;
 } lg_engine_params;
-
-/* What loading takes, computed before anything is loaded. */
-typedef struct lg_plan {
-    uint64_t weight_bytes, extra_bytes; /* as stored; copies made beside the map */
-    uint64_t kv_bytes, kv_bytes_per_token, kv_fixed_bytes;
-    uint64_t scratch_bytes;
-    uint64_t total_bytes, available_bytes;
-    int64_t ctx, ctx_train;
-    bool fits;
-} lg_plan;
 
 LG_NODISCARD lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err);
 void lg_engine_close(lg_engine *e); /* takes NULL */
@@ -56,7 +47,9 @@ const lg_plan *lg_engine_plan(const lg_engine *e);
 
 int64_t lg_engine_pos(const lg_engine *e);                      /* tokens in the cache */
 const int32_t *lg_engine_tokens(const lg_engine *e);            /* their ids */
-void lg_engine_truncate(lg_engine *e, int64_t pos);             /* 0 = forget all; see the note on windows in kv.h */
+/* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or 0 where the window
+ * before `pos` is no longer held (kv.h): the caller evaluates from there. */
+int64_t lg_engine_truncate(lg_engine *e, int64_t pos);
 
 typedef struct lg_eval {
     const int32_t *ids;
@@ -65,19 +58,23 @@ typedef struct lg_eval {
     bool no_logits;       /* none at all */
     unsigned flags;       /* LG_STEP_LAYERS | LG_STEP_ROUTES: needs params.debug */
     atomic_bool *cancel;  /* may be NULL */
-    /* after each chunk: rows [first, first + n) are done; logits are readable through lg_engine_logits meanwhile.
-     * A non-OK answer stops. May be NULL. */
+    /* after each chunk (with all_logits after each slice of at most 64 rows of it): rows [first, first + n) are done;
+     * their logits, if wanted, are readable through lg_engine_logits meanwhile. A non-OK answer stops. May be NULL. */
     lg_status (*chunk_done)(void *ctx, size_t first, size_t n, lg_err *err);
     void *ctx;
 } lg_eval;
 /* Append ids to the sequence, in chunks. LG_E_LIMIT when the context would overflow; LG_E_CANCELLED leaves the rows of
  * finished chunks in the cache. Ids out of range: LG_E_INPUT. */
 LG_NODISCARD lg_status lg_engine_eval(lg_engine *e, const lg_eval *v, lg_err *err);
-/* Logits of output row i of the last step, host-readable f32[vocab]; copied from the device when needed. */
+/* Logits of output row i of the last step (with all_logits: row i of the slice), host-readable f32[vocab]. The memory
+ * is the engine's and is overwritten by the next call. */
 LG_NODISCARD lg_status lg_engine_logits(lg_engine *e, int i, const float **out, lg_err *err);
-LG_NODISCARD lg_status lg_engine_layer_rows(lg_engine *e, int layer, int n_rows, const float **out, lg_err *err);
-LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, int n_rows, const int32_t **ids, const float **w,
+/* Rows [first, first + n) of the running eval, which must lie in its last chunk: residual after a layer, [n, hidden];
+ * experts and weights of an expert layer, [n, k]. Needs the flag in the eval. Overwritten by the next call. */
+LG_NODISCARD lg_status lg_engine_layer_rows(lg_engine *e, int layer, size_t first, size_t n, const float **out,
                                             lg_err *err);
+LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, size_t first, size_t n, const int32_t **ids,
+                                            const float **w, lg_err *err);
 
 /* --- a whole reply --- */
 
@@ -96,10 +93,10 @@ typedef struct lg_gen_params {
     void *ctx;
 } lg_gen_params;
 
-typedef enum lg_think_exit { LG_THINK_NONE, LG_THINK_NATURAL, LG_THINK_LIFTED, LG_THINK_WRAPPED, LG_THINK_FORCED } lg_think_exit;
-
 typedef struct lg_gen_stats {
-    int64_t prompt_tokens, cached_tokens, output_tokens, think_tokens, injected_tokens;
+    int64_t prompt_tokens, cached_tokens, output_tokens;
+    int64_t think_tokens;    /* of the output: inside the reasoning */
+    int64_t injected_tokens; /* of the output: put there by the thinking bounds */
     uint64_t prefill_us, first_token_us, decode_us;
     lg_think_exit think_exit;
     lg_end end;

@@ -1,0 +1,40 @@
+/*
+ * engine/engine_int: the engine's struct, shared by engine.c and generate.c only.
+ *
+ * Every buffer that a decode step touches is made when the engine is opened; a step allocates nothing.
+ */
+#ifndef LG_ENGINE_ENGINE_INT_H
+#define LG_ENGINE_ENGINE_INT_H
+
+#include "engine/engine.h"
+
+struct lg_engine {
+    lg_gguf *gguf;
+    lg_vocab *vocab;
+    lg_bpe *bpe;
+    lg_backend *b;
+    lg_hparams hp;
+    lg_laguna model;
+    lg_plan plan;
+    lg_kv kv;
+    lg_work work;
+    bool prepared; /* kv and work are made */
+    lg_think_tables think;
+    int32_t *tokens;     /* ids of the live sequence; plan.ctx of them */
+    int32_t *out_rows;   /* work.max_out */
+    size_t chunk_first;  /* the last chunk: its first row in the running eval, its rows */
+    int chunk_rows;
+    int n_out;           /* output rows of the last step */
+    /* host side of sampling; one element a vocabulary entry, unless said otherwise */
+    float *row;
+    int32_t *heap, *count;
+    uint32_t *allowed;   /* one bit a vocabulary entry */
+    int32_t *cand_ids;   /* work.cand.max_cand + 1 */
+    float *cand_logits;
+    void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug */
+};
+
+/* A step of the live sequence's tables; the caller adds what the graph needs. */
+lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *cancel);
+
+#endif

@@ -1,0 +1,241 @@
+/*
+ * engine/kv: see kv.h. Engine thread only. After lg_kv_create nothing allocates.
+ */
+#include "engine/kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows)
+{
+    int whole = lg_kv_entries(ctx);
+
+    if (c->n_layer == 0)
+        return 0;
+    if (c->window == 0)
+        return whole;
+    int ring = lg_kv_entries((int64_t)c->window + max_rows + LG_KV_VERIFY_ROWS) + 2;
+    return ring < whole ? ring : whole;
+}
+
+static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64_t ctx, lg_err *err)
+{
+    size_t bytes, n = (size_t)c->n_blocks;
+
+    if (c->n_layer == 0)
+        return LG_OK;
+    p->n_table = lg_kv_entries(ctx);
+    p->table = malloc((size_t)p->n_table * sizeof *p->table);
+    p->unused = malloc(n * sizeof *p->unused);
+    p->refs = calloc(n, sizeof *p->refs);
+    if (!p->table || !p->unused || !p->refs)
+        return LG_FAIL(err, LG_E_NOMEM, "no memory for the tables of %d KV blocks", c->n_blocks);
+    for (int i = 0; i < p->n_table; i++)
+        p->table[i] = -1;
+    for (int i = c->n_blocks - 1; i >= 0; i--)
+        p->unused[p->n_unused++] = i;
+    if (!lg_mul_size(n, c->block_bytes, &bytes))
+        return LG_FAIL(err, LG_E_NOMEM, "a KV cache of %d blocks of %zu bytes is too large", c->n_blocks,
+                       c->block_bytes);
+    return b->ops->alloc(b, bytes, &c->mem, err);
+}
+
+lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
+                       int max_rows, int spare, lg_kv *out, lg_err *err)
+{
+    lg_kv kv = {.b = b, .ctx = ctx};
+
+    kv.cls[LG_KV_FULL] = *full;
+    kv.cls[LG_KV_WINDOW] = *window;
+    for (int c = 0; c < LG_KV_CLASSES; c++) {
+        if (kv.cls[c].n_layer > 0)
+            kv.cls[c].n_blocks = lg_kv_blocks(&kv.cls[c], ctx, max_rows) + spare;
+        lg_status st = pool_create(b, &kv.cls[c], &kv.pool[c], ctx, err);
+        if (st != LG_OK) {
+            lg_kv_destroy(&kv);
+            return st;
+        }
+    }
+    *out = kv;
+    return LG_OK;
+}
+
+void lg_kv_destroy(lg_kv *kv)
+{
+    for (int c = 0; c < LG_KV_CLASSES; c++) {
+        free(kv->pool[c].table);
+        free(kv->pool[c].unused);
+        free(kv->pool[c].refs);
+        if (kv->cls[c].mem.p)
+            kv->b->ops->release(kv->b, &kv->cls[c].mem);
+    }
+    *kv = (lg_kv){0};
+}
+
+void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block)
+{
+    LG_ASSERT(kv->pool[c].refs[block] > 0);
+    kv->pool[c].refs[block]++;
+}
+
+void lg_kv_release(lg_kv *kv, lg_kv_class_id c, int32_t block)
+{
+    lg_kv_pool *p = &kv->pool[c];
+
+    LG_ASSERT(p->refs[block] > 0);
+    if (--p->refs[block] == 0)
+        p->unused[p->n_unused++] = block;
+}
+
+static int32_t take(lg_kv_pool *p)
+{
+    int32_t block = p->unused[--p->n_unused];
+
+    p->refs[block] = 1;
+    return block;
+}
+
+static void drop_entry(lg_kv *kv, lg_kv_class_id c, int at)
+{
+    lg_kv_pool *p = &kv->pool[c];
+
+    if (p->table[at] >= 0)
+        lg_kv_release(kv, c, p->table[at]);
+    p->table[at] = -1;
+}
+
+// First position that a query at `pos` sees.
+static int64_t seen_from(const lg_kv_class *c, int64_t pos)
+{
+    int64_t from = c->window ? pos - c->window + 1 : 0;
+
+    return from > 0 ? from : 0;
+}
+
+// A shared block that the next row would be written into.
+static bool must_copy(const lg_kv *kv, const lg_kv_pool *p)
+{
+    int32_t block = kv->pos % LG_KV_BLOCK ? p->table[kv->pos / LG_KV_BLOCK] : -1;
+
+    return block >= 0 && p->refs[block] > 1;
+}
+
+// Blocks that n more rows need beside those the table has.
+static int blocks_needed(const lg_kv *kv, const lg_kv_pool *p, int n)
+{
+    int need = must_copy(kv, p) ? 1 : 0;
+
+    for (int i = lg_kv_entries(kv->pos); i < lg_kv_entries(kv->pos + n); i++)
+        need += p->table[i] < 0;
+    return need;
+}
+
+// First table entry that must stay: what the next query sees, and what it would see after taking a
+// verification back.
+static int keep_from(const lg_kv *kv, const lg_kv_class *c)
+{
+    int64_t back = kv->pos > LG_KV_VERIFY_ROWS ? kv->pos - LG_KV_VERIFY_ROWS : 0;
+
+    return (int)(seen_from(c, back) / LG_KV_BLOCK);
+}
+
+// Whether `need` blocks can be had by letting go of what slid out of the window.
+static bool can_take(const lg_kv *kv, lg_kv_class_id c, int need)
+{
+    const lg_kv_pool *p = &kv->pool[c];
+    int have = p->n_unused;
+
+    for (int i = p->first; i < keep_from(kv, &kv->cls[c]); i++)
+        have += p->table[i] >= 0 && p->refs[p->table[i]] == 1;
+    return have >= need;
+}
+
+static void grow_class(lg_kv *kv, lg_kv_class_id c, int n)
+{
+    lg_kv_pool *p = &kv->pool[c];
+    int need = blocks_needed(kv, p, n);
+
+    for (; p->n_unused < need; p->first++)
+        drop_entry(kv, c, p->first);
+    if (must_copy(kv, p)) {
+        int at = (int)(kv->pos / LG_KV_BLOCK);
+        int32_t from = p->table[at], to = take(p);
+        kv->b->ops->kv_move(
+            kv->b, &kv->cls[c],
+            &(lg_kv_copy){.src_block = from, .dst_block = to, .rows = (int)(kv->pos % LG_KV_BLOCK)}, 1);
+        p->table[at] = to;
+        lg_kv_release(kv, c, from);
+    }
+    for (int i = lg_kv_entries(kv->pos); i < lg_kv_entries(kv->pos + n); i++)
+        if (p->table[i] < 0)
+            p->table[i] = take(p);
+}
+
+lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err)
+{
+    if (kv->pos + n > kv->ctx)
+        return LG_FAIL(err, LG_E_LIMIT, "%lld tokens and %d more exceed the context of %lld",
+                       (long long)kv->pos, n, (long long)kv->ctx);
+    for (int c = 0; c < LG_KV_CLASSES; c++)
+        if (kv->cls[c].n_layer > 0 && !can_take(kv, c, blocks_needed(kv, &kv->pool[c], n)))
+            return LG_FAIL(err, LG_E_LIMIT, "no free KV block for %d more rows", n);
+    for (int c = 0; c < LG_KV_CLASSES; c++)
+        if (kv->cls[c].n_layer > 0)
+            grow_class(kv, c, n);
+    return LG_OK;
+}
+
+void lg_kv_commit(lg_kv *kv, int n)
+{
+    kv->pos += n;
+    LG_ASSERT(kv->pos <= kv->ctx);
+}
+
+bool lg_kv_holds(const lg_kv *kv, int64_t pos)
+{
+    if (pos > kv->pos)
+        return false;
+    for (int c = 0; c < LG_KV_CLASSES; c++) {
+        int64_t held = (int64_t)kv->pool[c].first * LG_KV_BLOCK;
+        if (kv->cls[c].n_layer > 0 && pos > 0 && held > seen_from(&kv->cls[c], pos))
+            return false;
+    }
+    return true;
+}
+
+int64_t lg_kv_truncate(lg_kv *kv, int64_t pos)
+{
+    if (!lg_kv_holds(kv, pos))
+        pos = 0;
+    for (int c = 0; c < LG_KV_CLASSES; c++) {
+        lg_kv_pool *p = &kv->pool[c];
+        for (int i = lg_kv_entries(pos); i < p->n_table; i++)
+            drop_entry(kv, c, i);
+        if (pos == 0)
+            p->first = 0;
+    }
+    kv->pos = pos;
+    return pos;
+}
+
+bool lg_kv_check(const lg_kv *kv)
+{
+    for (int c = 0; c < LG_KV_CLASSES; c++) {
+        const lg_kv_pool *p = &kv->pool[c];
+        int held = 0, unused = 0;
+        for (int i = 0; i < kv->cls[c].n_blocks; i++)
+            held += p->refs[i] > 0;
+        for (int i = 0; i < p->n_unused; i++)
+            unused += p->refs[p->unused[i]] == 0;
+        if (unused != p->n_unused || held + unused != kv->cls[c].n_blocks)
+            return false;
+        int live = kv->cls[c].n_layer > 0 ? lg_kv_entries(kv->pos) : 0;
+        for (int i = 0; i < p->n_table; i++) {
+            if (p->table[i] >= 0 && (i < p->first || p->refs[p->table[i]] < 1))
+                return false;
+            if (p->table[i] < 0 && i >= p->first && i < live)
+                return false;
+        }
+    }
+    return true;
+}

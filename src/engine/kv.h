@@ -1,0 +1,69 @@
+/*
+ * engine/kv: where the keys and values of the live sequence are: block pools, block tables, window eviction, rollback.
+ *
+ * Each class (full attention, sliding window) has a pool of 64-token blocks and a table from position / 64 to block.
+ * The memory of a pool is reserved for its worst case when it is made; the operating system commits pages as rows are
+ * written. Blocks are reference-counted, so that a cache of conversations can hold some of them without a copy; the
+ * live sequence writes only into blocks of its own and copies a shared one first.
+ *
+ * What surprises: window layers cannot be rewound without limit. A block behind the window is kept as long as the pool
+ * has other free ones, so a rewind of up to about the prefill chunk is a length change; beyond that nothing that was
+ * computed can be resumed and lg_kv_truncate forgets all.
+ */
+#ifndef LG_ENGINE_KV_H
+#define LG_ENGINE_KV_H
+
+#include "backend/backend.h"
+
+enum { LG_KV_VERIFY_ROWS = 16 }; /* rows of a verification step, which may all be taken back */
+
+typedef struct lg_kv_pool {
+    int32_t *table; /* position / 64 -> block, or -1 */
+    int n_table;
+    int32_t *unused; /* stack of free blocks */
+    int n_unused;
+    int32_t *refs; /* per block */
+    int first;     /* first table entry that may be held; those before slid out of the window */
+} lg_kv_pool;
+
+typedef struct lg_kv {
+    lg_backend *b;
+    lg_kv_class cls[LG_KV_CLASSES]; /* n_layer 0: a class that the model lacks */
+    lg_kv_pool pool[LG_KV_CLASSES];
+    int64_t ctx; /* most rows */
+    int64_t pos; /* rows held */
+} lg_kv;
+
+/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time. */
+int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows);
+
+/* `full` and `window` as lg_laguna_kv_shape gives them. `spare`: blocks beyond what the live sequence needs, a class. */
+LG_NODISCARD lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
+                                    int max_rows, int spare, lg_kv *out, lg_err *err);
+void lg_kv_destroy(lg_kv *kv);
+
+/* Make the next n rows writable; they count only after lg_kv_commit. Outside a step. LG_E_LIMIT: past the context, or
+ * no block is free; nothing changed then. */
+LG_NODISCARD lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err);
+void lg_kv_commit(lg_kv *kv, int n);
+
+/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or 0 where the window before `pos` is no
+ * longer there. Room made by lg_kv_grow and not committed is given back too. */
+int64_t lg_kv_truncate(lg_kv *kv, int64_t pos);
+/* Whether lg_kv_truncate(pos) would keep pos rows. */
+bool lg_kv_holds(const lg_kv *kv, int64_t pos);
+
+/* One more, one less holder of a block. */
+void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block);
+void lg_kv_release(lg_kv *kv, lg_kv_class_id c, int32_t block);
+
+/* Table entries that cover n rows, for the step. */
+static inline int lg_kv_entries(int64_t n)
+{
+    return (int)((n + LG_KV_BLOCK - 1) / LG_KV_BLOCK);
+}
+
+/* Counts every block once; false when a free list, a table and the reference counts disagree. For tests. */
+bool lg_kv_check(const lg_kv *kv);
+
+#endif

@@ -1,0 +1,109 @@
+/*
+ * engine/plan: see plan.h. Pure arithmetic over the configuration and what the backend says about itself.
+ */
+#include "engine/plan.h"
+
+#include <stdio.h>
+
+enum { OUT_MAX = 64, CAND_MAX = 128, CHUNK_MAX = 1 << 20 };
+
+static int chunk_of(const lg_plan_for *f, int64_t ctx)
+{
+    int64_t n = f->chunk > 0 ? f->chunk : f->b->info.max_rows;
+
+    if (n > CHUNK_MAX)
+        n = CHUNK_MAX;
+    if (n > ctx)
+        n = ctx;
+    return n < 1 ? 1 : (int)n;
+}
+
+lg_work_params lg_plan_work(const lg_plan_for *f, const lg_plan *p)
+{
+    return (lg_work_params){.max_rows = p->chunk,
+                            .max_out = p->chunk < OUT_MAX ? p->chunk : OUT_MAX,
+                            .max_cand = f->hp->vocab < CAND_MAX ? f->hp->vocab : CAND_MAX,
+                            .debug = f->debug};
+}
+
+lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
+{
+    lg_kv_class full, window;
+    lg_plan p = {.weight_bytes = f->weights.stored_bytes,
+                 .extra_bytes = f->weights.extra_bytes,
+                 .resident_bytes = f->weights.resident_bytes,
+                 .available_bytes = f->b->info.free_bytes,
+                 .ctx = ctx,
+                 .ctx_train = f->hp->ctx_train,
+                 .chunk = chunk_of(f, ctx)};
+    lg_work_params work = lg_plan_work(f, &p);
+    lg_limits lim = lg_laguna_limits(f->hp, &work, ctx);
+
+    lg_laguna_kv_shape(f->hp, f->kv_type, &full, &window);
+    p.kv_bytes_per_token = full.block_bytes / LG_KV_BLOCK;
+    p.kv_fixed_bytes = (uint64_t)lg_kv_blocks(&window, ctx, p.chunk) * window.block_bytes;
+    p.kv_bytes = (uint64_t)lg_kv_blocks(&full, ctx, p.chunk) * full.block_bytes + p.kv_fixed_bytes;
+    p.scratch_bytes = lg_work_bytes(f->hp, &work) + f->b->scratch_bytes(f->b, &lim);
+    p.total_bytes = p.resident_bytes + p.kv_bytes + p.scratch_bytes;
+    p.fits = p.total_bytes <= p.available_bytes;
+    return p;
+}
+
+// The longest context between lo and hi that fits, in steps; 0 when lo does not fit.
+static int64_t longest(const lg_plan_for *f, int64_t lo, int64_t hi)
+{
+    int64_t a = 0, b = (hi - lo) / LG_CTX_STEP;
+
+    if (!lg_plan_at(f, lo).fits)
+        return 0;
+    while (a < b) {
+        int64_t mid = (a + b + 1) / 2;
+        if (lg_plan_at(f, lo + mid * LG_CTX_STEP).fits)
+            a = mid;
+        else
+            b = mid - 1;
+    }
+    return lo + a * LG_CTX_STEP;
+}
+
+static int64_t least_useful(const lg_plan_for *f)
+{
+    return f->hp->ctx_train < LG_CTX_MIN_USEFUL ? f->hp->ctx_train : LG_CTX_MIN_USEFUL;
+}
+
+void lg_plan_choose(const lg_plan_for *f, int64_t ctx, lg_plan *out)
+{
+    lg_plan p = lg_plan_at(f, ctx > 0 ? ctx : f->hp->ctx_train);
+
+    if (ctx <= 0 && !p.fits) {
+        int64_t best = longest(f, least_useful(f), f->hp->ctx_train);
+        p = lg_plan_at(f, best > 0 ? best : least_useful(f));
+        p.lowered = best > 0;
+    }
+    *out = p;
+}
+
+const char *lg_plan_size(uint64_t bytes, char *out, size_t n)
+{
+    bool big = bytes >= 1000000000;
+
+    (void)snprintf(out, n, "%.1f %s", (double)bytes / (big ? 1e9 : 1e6), big ? "GB" : "MB");
+    return out;
+}
+
+lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err)
+{
+    double unit = p->total_bytes >= 1000000000 ? 1e9 : 1e6;
+    int64_t less = longest(f, least_useful(f), p->ctx);
+    char need[32], have[32], remedy[96], sum[32];
+
+    if (less > 0)
+        (void)snprintf(remedy, sizeof remedy, "use --ctx %lld (%s)", (long long)less,
+                       lg_plan_size(lg_plan_at(f, less).total_bytes, sum, sizeof sum));
+    else
+        (void)snprintf(remedy, sizeof remedy, "no useful context fits; free memory or use a smaller model");
+    return LG_FAIL(err, LG_E_NOMEM, "needs %s (weights %.1f, kv %.1f, scratch %.1f), %s available; %s",
+                   lg_plan_size(p->total_bytes, need, sizeof need), (double)p->resident_bytes / unit,
+                   (double)p->kv_bytes / unit, (double)p->scratch_bytes / unit,
+                   lg_plan_size(p->available_bytes, have, sizeof have), remedy);
+}
