@@ -1,12 +1,13 @@
 /*
- * gguf/quant: see quant.h. This file holds the type table and the scalar conversions; the block decoders are in
- * quant_decode.c, the plain quantizers in quant_encode.c.
+ * gguf/quant: see quant.h. This file holds the type table and the scalar conversions; the block decoders are
+ * in quant_decode.c, the plain quantizers in quant_encode.c.
  */
 #include "gguf/quant.h"
 
 #include <string.h>
 
-// Sizes of the types that do not run are container facts, kept so that a file using them can be listed and refused.
+// Sizes of the types that do not run are container facts, kept so that a file using them can be listed and
+// refused.
 static const lg_qtype_info types[LG_QTYPE_MAX] = {
     [LG_F32] = {"F32", 1, 4, true},
     [LG_F16] = {"F16", 1, 2, true},
@@ -122,7 +123,8 @@ uint16_t lg_f32_to_f16(float f)
         abs += 0xFFF + (abs >> 13 & 1);
         return (uint16_t)(sign | (abs - 0x38000000) >> 13);
     }
-    // Subnormal: adding 0.5 puts the ulp of the f32 sum at 2^-24, so the hardware rounds to nearest even for us.
+    // Subnormal: adding 0.5 puts the ulp of the f32 sum at 2^-24, so the hardware rounds to nearest even for
+    // us.
     uint32_t sum = to_bits(from_bits(abs) + 0.5f);
     return (uint16_t)(sign | (sum - 0x3F000000));
 }

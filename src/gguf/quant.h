@@ -1,12 +1,12 @@
 /*
  * gguf/quant: tensor element types, their block layouts, and the C reference (de)quantizers.
  *
- * Type numbers are those of the GGUF container. The decoders are the definition that every kernel is held to: plain
- * loops, f32 results, byte-wise access (blocks need no alignment). Sources: the container's published block layouts.
- * Pure functions without state; any thread.
+ * Type numbers are those of the GGUF container. The decoders are the definition that every kernel is held to:
+ * plain loops, f32 results, byte-wise access (blocks need no alignment). Sources: the container's published
+ * block layouts. Pure functions without state; any thread.
  *
- * Surprise: the info table also knows formats that we cannot run, so that inspect can size and name them. Only types
- * with `runs` may be handed to the (de)quantizers; the loader refuses the others by name.
+ * Surprise: the info table also knows formats that we cannot run, so that inspect can size and name them.
+ * Only types with `runs` may be handed to the (de)quantizers; the loader refuses the others by name.
  */
 #ifndef LG_GGUF_QUANT_H
 #define LG_GGUF_QUANT_H
@@ -39,10 +39,10 @@ typedef enum lg_qtype {
 } lg_qtype;
 
 typedef struct lg_qtype_info {
-    const char *name;  /* "Q4_K"; NULL: number not known to us */
-    int block_elems;   /* elements in a block; rows are whole blocks */
+    const char *name; /* "Q4_K"; NULL: number not known to us */
+    int block_elems;  /* elements in a block; rows are whole blocks */
     int block_bytes;
-    bool runs;         /* may be a weight matrix */
+    bool runs; /* may be a weight matrix */
 } lg_qtype_info;
 
 /* Never NULL; an unknown number gives an entry whose name is NULL. */
@@ -54,9 +54,9 @@ LG_NODISCARD bool lg_row_bytes(lg_qtype type, uint64_t n, size_t *out);
 
 /* n elements (a multiple of the block) of a type that runs, from src to dst. */
 void lg_dequant_row(lg_qtype type, const void *src, float *dst, int64_t n);
-/* The same in the other direction, as each format's plain quantizer (no importance) does; n as above, finite values.
- * False for types without one (F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K MXFP4 NVFP4 have one), and when a
- * scale does not fit the format; dst is then unspecified. */
+/* The same in the other direction, as each format's plain quantizer (no importance) does; n as above, finite
+ * values. False for types without one (F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K MXFP4 NVFP4 have
+ * one), and when a scale does not fit the format; dst is then unspecified. */
 LG_NODISCARD bool lg_quant_row(lg_qtype type, const float *src, void *dst, int64_t n);
 
 /* Scalar conversions, IEEE round to nearest even; infinity is kept, a NaN becomes or stays a quiet NaN. */

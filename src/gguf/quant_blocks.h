@@ -1,6 +1,7 @@
 /*
- * gguf/quant_blocks: what the decoders and the quantizers share and nobody else needs: value tables, little-endian
- * access, and the 4-bit floating point scale. Included by gguf/quant*.c only.
+ * gguf/quant_blocks: what the decoders, the quantizers and the CPU kernels share and nobody else needs: value
+ * tables, little-endian access, and the small floating point scales. Included by gguf/quant*.c and
+ * backend/cpu/blocks.h only.
  */
 #ifndef LG_GGUF_QUANT_BLOCKS_H
 #define LG_GGUF_QUANT_BLOCKS_H
@@ -13,10 +14,11 @@
 enum { QK = 32, QK_K = 256, QK_NVFP4 = 64 }; /* elements of a block: legacy types, K types, NVFP4 */
 
 /* IQ4_NL and IQ4_XS: the 16 levels, denser around zero. */
-static const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+static const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
 
-/* MXFP4 and NVFP4: twice the E2M1 magnitudes, so that they are integers; scales are halved to match. Code bit 3 is
- * the sign. */
+/* MXFP4 and NVFP4: twice the E2M1 magnitudes, so that they are integers; scales are halved to match. Code bit
+ * 3 is the sign. */
 static const int8_t fp4_levels[8] = {0, 1, 2, 3, 4, 6, 8, 12};
 
 static inline uint16_t get16(const uint8_t *p)

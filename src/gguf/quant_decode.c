@@ -1,7 +1,7 @@
 /*
- * gguf/quant_decode: one function a block format, from bytes to f32. These are the definition of what a weight is;
- * clarity only. Products are formed left to right in f32 (scale times integer scale, then times code), which every
- * format's published decoder does too.
+ * gguf/quant_decode: one function a block format, from bytes to f32. These are the definition of what a
+ * weight is; clarity only. Products are formed left to right in f32 (scale times integer scale, then times
+ * code), which every format's published decoder does too.
  */
 #include "gguf/quant_blocks.h"
 
@@ -222,12 +222,12 @@ static void decode_nvfp4(const uint8_t *b, float *y)
 typedef void (*decode_fn)(const uint8_t *block, float *y);
 
 static const decode_fn decoders[LG_QTYPE_MAX] = {
-    [LG_F32] = decode_f32,       [LG_F16] = decode_f16,       [LG_BF16] = decode_bf16,
-    [LG_Q8_0] = decode_q8_0,     [LG_Q4_0] = decode_q4_0,     [LG_Q4_1] = decode_q4_1,
-    [LG_Q5_0] = decode_q5_0,     [LG_Q5_1] = decode_q5_1,     [LG_Q2_K] = decode_q2_k,
-    [LG_Q3_K] = decode_q3_k,     [LG_Q4_K] = decode_q4_k,     [LG_Q5_K] = decode_q5_k,
-    [LG_Q6_K] = decode_q6_k,     [LG_IQ4_NL] = decode_iq4_nl, [LG_IQ4_XS] = decode_iq4_xs,
-    [LG_MXFP4] = decode_mxfp4,   [LG_NVFP4] = decode_nvfp4,
+    [LG_F32] = decode_f32,     [LG_F16] = decode_f16,       [LG_BF16] = decode_bf16,
+    [LG_Q8_0] = decode_q8_0,   [LG_Q4_0] = decode_q4_0,     [LG_Q4_1] = decode_q4_1,
+    [LG_Q5_0] = decode_q5_0,   [LG_Q5_1] = decode_q5_1,     [LG_Q2_K] = decode_q2_k,
+    [LG_Q3_K] = decode_q3_k,   [LG_Q4_K] = decode_q4_k,     [LG_Q5_K] = decode_q5_k,
+    [LG_Q6_K] = decode_q6_k,   [LG_IQ4_NL] = decode_iq4_nl, [LG_IQ4_XS] = decode_iq4_xs,
+    [LG_MXFP4] = decode_mxfp4, [LG_NVFP4] = decode_nvfp4,
 };
 
 void lg_dequant_row(lg_qtype type, const void *src, float *dst, int64_t n)

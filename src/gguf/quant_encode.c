@@ -1,10 +1,11 @@
 /*
  * gguf/quant_encode: the plain quantizer of each format, one block at a time.
  *
- * The rounding types (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, MXFP4, NVFP4) give the same bytes as the field's reference tools
- * and are tested for that; their codes come from the scale before it is rounded to f16. The K types search each
- * sub-block's scale in the weighted least-squares sense and assign codes against what a reader will compute.
- * A block is a function of its own values only, so rows may be cut among threads at will.
+ * The rounding types (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, MXFP4, NVFP4) give the same bytes as the field's
+ * reference tools and are tested for that; their codes come from the scale before it is rounded to f16. The K
+ * types search each sub-block's scale in the weighted least-squares sense and assign codes against what a
+ * reader will compute. A block is a function of its own values only, so rows may be cut among threads at
+ * will.
  */
 #include "gguf/quant_blocks.h"
 
@@ -212,8 +213,8 @@ typedef struct affine {
     float scale, min;
 } affine;
 
-static double affine_error(const float *x, const float *w, int n, float top, float inv, double scale, double offset,
-                           double origin)
+static double affine_error(const float *x, const float *w, int n, float top, float inv, double scale,
+                           double offset, double origin)
 {
     double e = 0.0;
 
@@ -225,8 +226,8 @@ static double affine_error(const float *x, const float *w, int n, float top, flo
 }
 
 // Weighted least squares for fixed codes; false when the system is singular. The offset may not be positive.
-static bool affine_solve(const float *x, const float *w, int n, float top, float inv, double origin, double *scale,
-                         double *offset)
+static bool affine_solve(const float *x, const float *w, int n, float top, float inv, double origin,
+                         double *scale, double *offset)
 {
     double s = 0, sx = 0, sl = 0, sll = 0, sxl = 0;
 
@@ -250,8 +251,8 @@ static bool affine_solve(const float *x, const float *w, int n, float top, float
     return true;
 }
 
-// Scale and min of one sub-block with codes 0..top: start from the range, then try inverse scales around it. Each try
-// codes against the best offset so far; without that feedback the result is up to 4 % worse.
+// Scale and min of one sub-block with codes 0..top: start from the range, then try inverse scales around it.
+// Each try codes against the best offset so far; without that feedback the result is up to 4 % worse.
 static affine affine_fit(const float *x, const float *w, int n, int top, float first, float step, int tries)
 {
     float lo = 0.0f, hi = x[0];
@@ -296,7 +297,8 @@ static float assign(const float *x, const float *w, float scale, float min, int 
 }
 
 // Integer scale and min of a sub-block: the rounded pair or one of its eight neighbours, whichever fits best.
-static void refine(const float *x, const float *w, float d, float dmin, int top, int *scale, int *min, uint8_t *code)
+static void refine(const float *x, const float *w, float d, float dmin, int top, int *scale, int *min,
+                   uint8_t *code)
 {
     int s0 = *scale, m0 = *min;
     float best = assign(x, w, d * (float)s0, dmin * (float)m0, top, code);
@@ -347,7 +349,8 @@ static void zero_if_worse(lg_qtype type, const float *x, uint8_t *b)
 }
 
 // The head shared by Q4_K and Q5_K: d, dmin, packed scales, and one code an element.
-static bool affine_block(const float *x, int top, float first, float step, int tries, uint8_t *b, uint8_t *code)
+static bool affine_block(const float *x, int top, float first, float step, int tries, uint8_t *b,
+                         uint8_t *code)
 {
     affine fit[8];
     float w[QK_K], max_scale = 0.0f, max_min = 0.0f;
@@ -408,8 +411,8 @@ static bool encode_q5_k(const float *x, uint8_t *b)
     return true;
 }
 
-// One symmetric fit under construction: integer codes in [-half, half - 1], and the two sums that say how good they
-// are. The best scale for fixed codes is a / b and leaves the error sum(w x^2) - a^2 / b.
+// One symmetric fit under construction: integer codes in [-half, half - 1], and the two sums that say how
+// good they are. The best scale for fixed codes is a / b and leaves the error sum(w x^2) - a^2 / b.
 typedef struct symmetric {
     int code[16];
     float a, b;
@@ -518,10 +521,10 @@ static bool encode_q6_k(const float *x, uint8_t *b)
 typedef bool (*encode_fn)(const float *x, uint8_t *block);
 
 static const encode_fn encoders[LG_QTYPE_MAX] = {
-    [LG_F32] = encode_f32,     [LG_F16] = encode_f16,     [LG_BF16] = encode_bf16,   [LG_Q8_0] = encode_q8_0,
-    [LG_Q4_0] = encode_q4_0,   [LG_Q4_1] = encode_q4_1,   [LG_Q5_0] = encode_q5_0,   [LG_Q5_1] = encode_q5_1,
-    [LG_Q4_K] = encode_q4_k,   [LG_Q5_K] = encode_q5_k,   [LG_Q6_K] = encode_q6_k,
-    [LG_MXFP4] = encode_mxfp4, [LG_NVFP4] = encode_nvfp4,
+    [LG_F32] = encode_f32,     [LG_F16] = encode_f16,   [LG_BF16] = encode_bf16, [LG_Q8_0] = encode_q8_0,
+    [LG_Q4_0] = encode_q4_0,   [LG_Q4_1] = encode_q4_1, [LG_Q5_0] = encode_q5_0, [LG_Q5_1] = encode_q5_1,
+    [LG_Q4_K] = encode_q4_k,   [LG_Q5_K] = encode_q5_k, [LG_Q6_K] = encode_q6_k, [LG_MXFP4] = encode_mxfp4,
+    [LG_NVFP4] = encode_nvfp4,
 };
 
 bool lg_quant_row(lg_qtype type, const float *src, void *dst, int64_t n)

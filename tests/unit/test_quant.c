@@ -1,6 +1,6 @@
 /*
- * Tests of gguf/quant: recorded bytes of the reference tools, decoders against an independent per-element decoder in
- * double precision on random bytes (extreme scales included), and the scalar conversions.
+ * Tests of gguf/quant: recorded bytes of the reference tools, decoders against an independent per-element
+ * decoder in double precision on random bytes (extreme scales included), and the scalar conversions.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +90,8 @@ static void check_case(const golden *g, const golden_case *c)
         lg_dequant_row(type, g->reference + c->offset, y, (int64_t)n);
         double e = rel_rmse(x, y, n);
         if (fabs(e - c->rel_rmse) > 1e-5 * c->rel_rmse)
-            fail_msg("%s %s %s decodes with error %.9g, recorded %.9g", c->tensor, c->type, c->kind, e, c->rel_rmse);
+            fail_msg("%s %s %s decodes with error %.9g, recorded %.9g", c->tensor, c->type, c->kind, e,
+                     c->rel_rmse);
     }
     bool plain = !strcmp(c->kind, "plain");
     bool done = plain && lg_quant_row(type, x, b, (int64_t)n);
@@ -127,8 +128,8 @@ static void test_golden(void **state)
                    &t.importance_offset) == 6) {
             assert_true(g.n_tensors < 16);
             g.tensors[g.n_tensors++] = t;
-        } else if (sscanf(line, "case %15s %15s %15s %15s %ld %ld %lf %lf", c.tensor, c.type, c.kind, c.expect,
-                          &c.offset, &c.bytes, &c.rel_rmse, &c.limit) == 8) {
+        } else if (sscanf(line, "case %15s %15s %15s %15s %ld %ld %lf %lf", c.tensor, c.type, c.kind,
+                          c.expect, &c.offset, &c.bytes, &c.rel_rmse, &c.limit) == 8) {
             check_case(&g, &c);
             n_cases++;
             n_equal += !strcmp(c.expect, "equal");
@@ -144,7 +145,8 @@ static void test_golden(void **state)
     free(g.reference);
 }
 
-// --- decoders against a second one, written element by element from the layout tables in double precision ---
+// --- decoders against a second one, written element by element from the layout tables in double precision
+// ---
 
 static unsigned bits(const uint8_t *b, int bit, int n)
 {
@@ -186,7 +188,8 @@ static double e2m1(unsigned c)
     return c & 8 ? -t[c & 7] : t[c];
 }
 
-// Nibble of element i where a run of `run` elements has its first half in low and its second half in high nibbles.
+// Nibble of element i where a run of `run` elements has its first half in low and its second half in high
+// nibbles.
 static unsigned nib(const uint8_t *q, int i, int run)
 {
     int r = i / run, k = i % run, half = run / 2;
@@ -210,12 +213,15 @@ static double element(lg_qtype type, const uint8_t *b, int i)
     case LG_Q5_1:
         return half_at(b) * (nib(b + 8, i, 32) + 16.0 * bits(b + 4, i, 1)) + half_at(b + 2);
     case LG_Q2_K:
-        return half_at(b + 80) * bits(b, 8 * (i / 16), 4) * bits(b + 16, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2) -
+        return half_at(b + 80) * bits(b, 8 * (i / 16), 4) *
+                   bits(b + 16, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2) -
                half_at(b + 82) * bits(b, 8 * (i / 16) + 4, 4);
     case LG_Q3_K: {
         int k = i / 16;
-        double scale = bits(b + 96, 8 * (k % 8) + 4 * (k / 8), 4) + 16.0 * bits(b + 104, 8 * (k % 4) + 2 * (k / 4), 2) - 32.0;
-        double code = bits(b + 32, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2) + 4.0 * bits(b, 8 * (i % 32) + i / 32, 1) - 4.0;
+        double scale = bits(b + 96, 8 * (k % 8) + 4 * (k / 8), 4) +
+                       16.0 * bits(b + 104, 8 * (k % 4) + 2 * (k / 4), 2) - 32.0;
+        double code = bits(b + 32, 8 * (i / 128 * 32 + i % 32) + i % 128 / 32 * 2, 2) +
+                      4.0 * bits(b, 8 * (i % 32) + i / 32, 1) - 4.0;
         return half_at(b + 108) * scale * code;
     }
     case LG_Q4_K:
@@ -223,17 +229,20 @@ static double element(lg_qtype type, const uint8_t *b, int i)
         return half_at(b) * s * nib(b + 16, i, 64) - half_at(b + 2) * m;
     case LG_Q5_K:
         pair_at(b + 4, i / 32, &s, &m);
-        return half_at(b) * s * (nib(b + 48, i, 64) + 16.0 * bits(b + 16, 8 * (i % 32) + i / 32, 1)) - half_at(b + 2) * m;
+        return half_at(b) * s * (nib(b + 48, i, 64) + 16.0 * bits(b + 16, 8 * (i % 32) + i / 32, 1)) -
+               half_at(b + 2) * m;
     case LG_Q6_K: {
         int h = i / 128, t = i % 128 / 32, l = i % 32;
-        double code = bits(b + 64 * h, 8 * (32 * (t % 2) + l) + 4 * (t / 2), 4) + 16.0 * bits(b + 128 + 32 * h, 8 * l + 2 * t, 2) - 32.0;
+        double code = bits(b + 64 * h, 8 * (32 * (t % 2) + l) + 4 * (t / 2), 4) +
+                      16.0 * bits(b + 128 + 32 * h, 8 * l + 2 * t, 2) - 32.0;
         const uint8_t *sc = b + 192 + i / 16;
         return half_at(b + 208) * (bits(sc, 0, 8) - 256.0 * bits(sc, 7, 1)) * code;
     }
     case LG_IQ4_NL:
         return half_at(b) * level(nib(b + 2, i, 32));
     case LG_IQ4_XS:
-        return half_at(b) * (bits(b + 4, 4 * (i / 32), 4) + 16.0 * bits(b + 2, 2 * (i / 32), 2) - 32.0) * level(nib(b + 8, i, 32));
+        return half_at(b) * (bits(b + 4, 4 * (i / 32), 4) + 16.0 * bits(b + 2, 2 * (i / 32), 2) - 32.0) *
+               level(nib(b + 8, i, 32));
     case LG_MXFP4:
         return ldexp(e2m1(nib(b + 1, i, 32)), (int)b[0] - 127);
     case LG_NVFP4: {
@@ -261,15 +270,18 @@ static bool same(double want, float got)
 
 static void test_random_blocks(void **state)
 {
-    static const lg_qtype all[] = {LG_F16,  LG_Q8_0, LG_Q4_0, LG_Q4_1, LG_Q5_0,   LG_Q5_1,   LG_Q2_K,  LG_Q3_K,
-                                   LG_Q4_K, LG_Q5_K, LG_Q6_K, LG_IQ4_NL, LG_IQ4_XS, LG_MXFP4, LG_NVFP4};
+    static const lg_qtype all[] = {LG_F16,  LG_Q8_0,   LG_Q4_0,   LG_Q4_1,  LG_Q5_0,
+                                   LG_Q5_1, LG_Q2_K,   LG_Q3_K,   LG_Q4_K,  LG_Q5_K,
+                                   LG_Q6_K, LG_IQ4_NL, LG_IQ4_XS, LG_MXFP4, LG_NVFP4};
     // offsets of the f16 fields of each type; they get extreme values in part of the blocks
-    static const struct { lg_qtype type; int at[2]; } halves[] = {
-        {LG_Q8_0, {0, 0}}, {LG_Q4_0, {0, 0}}, {LG_Q4_1, {0, 2}}, {LG_Q5_0, {0, 0}}, {LG_Q5_1, {0, 2}},
-        {LG_Q2_K, {80, 82}}, {LG_Q3_K, {108, 108}}, {LG_Q4_K, {0, 2}}, {LG_Q5_K, {0, 2}}, {LG_Q6_K, {208, 208}},
-        {LG_IQ4_NL, {0, 0}}, {LG_IQ4_XS, {0, 0}}};
-    static const uint16_t extremes[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x83FF, 0x0400, 0x8400,
-                                        0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xBC00};
+    static const struct {
+        lg_qtype type;
+        int at[2];
+    } halves[] = {{LG_Q8_0, {0, 0}}, {LG_Q4_0, {0, 0}},     {LG_Q4_1, {0, 2}},     {LG_Q5_0, {0, 0}},
+                  {LG_Q5_1, {0, 2}}, {LG_Q2_K, {80, 82}},   {LG_Q3_K, {108, 108}}, {LG_Q4_K, {0, 2}},
+                  {LG_Q5_K, {0, 2}}, {LG_Q6_K, {208, 208}}, {LG_IQ4_NL, {0, 0}},   {LG_IQ4_XS, {0, 0}}};
+    static const uint16_t extremes[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x83FF, 0x0400,
+                                        0x8400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xBC00};
 
     (void)state;
     for (size_t a = 0; a < sizeof all / sizeof *all; a++) {
@@ -292,7 +304,8 @@ static void test_random_blocks(void **state)
             for (int i = 0; i < t->block_elems; i++) {
                 double want = element(all[a], b, i);
                 if (!same(want, y[i]))
-                    fail_msg("%s round %d element %d: got %.9g, want %.9g", t->name, round, i, (double)y[i], want);
+                    fail_msg("%s round %d element %d: got %.9g, want %.9g", t->name, round, i, (double)y[i],
+                             want);
                 nonzero += y[i] != 0.0f;
             }
         }
@@ -302,7 +315,8 @@ static void test_random_blocks(void **state)
 
 static void test_round_trip(void **state)
 {
-    // what a quantizer wrote and a decoder read is a fixed point of the pair, for types whose grid it must hit
+    // what a quantizer wrote and a decoder read is a fixed point of the pair, for types whose grid it must
+    // hit
     static const lg_qtype exact[] = {LG_F32, LG_F16, LG_BF16, LG_MXFP4};
 
     (void)state;
@@ -402,8 +416,9 @@ static void test_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),         cmocka_unit_test(test_f16),        cmocka_unit_test(test_casts),
-        cmocka_unit_test(test_random_blocks), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_types),      cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_casts),      cmocka_unit_test(test_random_blocks),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_golden),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
