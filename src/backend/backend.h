@@ -110,6 +110,7 @@ typedef struct lg_limits {
     int max_rows, max_out, max_cand;
     int hidden, vocab;
     int max_head, max_q_cols, max_ffn, max_expert, max_k; /* head counts, q columns, widest FFN, experts, top-k */
+    int max_ffn_expert; /* widest routed or shared expert; 0: as max_ffn */
     int64_t max_ctx;
 } lg_limits;
 

@@ -46,6 +46,7 @@ lg_limits lg_laguna_limits(const lg_hparams *hp, const lg_work_params *p, int64_
                        .max_head = w.head,
                        .max_q_cols = w.q,
                        .max_ffn = w.ffn,
+                       .max_ffn_expert = larger(hp->ffn_expert, hp->ffn_shared),
                        .max_expert = hp->n_expert,
                        .max_k = hp->n_expert_used,
                        .max_ctx = max_ctx};
