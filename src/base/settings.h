@@ -118,7 +118,7 @@ typedef struct lg_words {
 /* Resolve everything for one command. argv[0] is skipped (program or command name). `own` is the struct that
  * cmd->options point into (NULL when there are none). lagoon.conf is read whole and checked whole, also the keys that
  * this command does not take; a missing file is no error. On success and on failure lg_settings_free is due once.
- * Errors carry the subject: the file and line, the variable, or the command. */
+ * A value that does not fit has the flag, the variable, or file and line as its subject. */
 LG_NODISCARD lg_status lg_settings_load(lg_settings *s, const lg_command *cmd, int argc, char **argv, void *own,
                                         lg_words *out, lg_err *err);
 void lg_settings_free(lg_settings *s);

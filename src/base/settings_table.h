@@ -55,7 +55,7 @@
       "download a missing model without asking",                                                                   \
       "For machines without a terminal; a download is tens of gigabytes.")                                         \
     X(device, device, str, 0, NULL, "DEVICE", "auto", "auto|cpu|cuda|cuda:*|metal",                                \
-      "where the model runs: auto, cpu, cuda, cuda:N or metal",                                                    \
+      "where the model runs",                                                                                      \
       "auto takes a GPU that can hold the model, else the CPU; a named device fails instead of falling back.")     \
     X(device, threads, int, 't', NULL, "N", "0", "0..1024",                                                        \
       "CPU threads; 0 = the physical cores this process may use",                                                  \

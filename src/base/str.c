@@ -132,33 +132,6 @@ bool lg_str_f64(lg_str s, double *out)
     return true;
 }
 
-bool lg_str_size(lg_str s, size_t *out)
-{
-    uint64_t v;
-    size_t i = 0;
-    unsigned shift = 0;
-
-    if (!digits_u64(s, &i, SIZE_MAX, &v))
-        return false;
-    lg_str unit = {s.p + i, s.n - i};
-    if (unit.n == 3 && unit.p[1] == 'i' && unit.p[2] == 'B')
-        unit.n = 1;
-    if (unit.n > 1)
-        return false;
-    if (unit.n == 1) {
-        switch (unit.p[0]) {
-        case 'K': case 'k': shift = 10; break;
-        case 'M': case 'm': shift = 20; break;
-        case 'G': case 'g': shift = 30; break;
-        default: return false;
-        }
-    }
-    if (v > (uint64_t)SIZE_MAX >> shift)
-        return false;
-    *out = (size_t)v << shift;
-    return true;
-}
-
 // What Unicode table 3-7 says of a sequence that begins with `lead`: its length (0 for a byte that begins none) and
 // the range of its second byte; later bytes are 80..BF.
 static int sequence(unsigned char lead, unsigned char *lo, unsigned char *hi)

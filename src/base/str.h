@@ -28,8 +28,6 @@ size_t lg_str_find(lg_str hay, lg_str needle, size_t from);
 /* Whole slice as a decimal number with optional sign; false on anything else or out of range. Locale plays no part. */
 bool lg_str_i64(lg_str s, int64_t *out);
 bool lg_str_f64(lg_str s, double *out);
-/* A size with an optional suffix KiB, MiB, GiB (also K, M, G, k, m, g), or plain bytes. */
-bool lg_str_size(lg_str s, size_t *out);
 
 /* Step over one character at p (n > 0 bytes left). A well-formed sequence gives its length 1..4 and code point; any
  * other byte gives 1 and *cp = -1 (Unicode table 3-7: no surrogates, no overlong forms, nothing past U+10FFFF). */
