@@ -44,7 +44,9 @@ typedef struct lg_cpu_rope {
 
 typedef struct lg_cpu {
     lg_backend base; /* first member: a backend pointer is a pointer to this */
+    lg_ops ops;      /* base.ops points here */
     lg_cpu_kernels k;
+    lg_vec_kernels plain; /* the C level, for head sizes that are no multiple of 16 */
     lg_pool *pool;
     int n_threads;
 
@@ -59,7 +61,6 @@ typedef struct lg_cpu {
 
     bool keeps_phases;
     uint64_t phase_start_ns, phase_ns[LG_CPU_PHASES];
-    uint64_t phase_calls[LG_CPU_PHASES];
 } lg_cpu;
 
 /* Rows of this step that a tensor of kind `rows` has. */
@@ -103,9 +104,12 @@ static inline void *lg_cpu_carve(char **at, size_t bytes)
     return p;
 }
 
-/* Zeroed, 64-byte aligned, with huge pages asked for from 2 MiB on. */
+/* ---- cpu_mem.c ---- */
+/* Zeroed, 64-byte aligned, with huge pages asked for from 2 MiB on. 0 bytes give a NULL pointer. */
 LG_NODISCARD lg_status lg_cpu_mem_alloc(size_t bytes, lg_mem *out, lg_err *err);
-void lg_cpu_mem_free(lg_mem *m);
+void lg_cpu_mem_free(lg_mem *m); /* *m is empty afterwards */
+/* Memory of this machine that the process may use in all (control groups respected), and of it free now. */
+void lg_cpu_mem_info(uint64_t *total, uint64_t *available);
 
 /* ---- op_misc.c ---- */
 void lg_cpu_embed(lg_cpu *c, const lg_tensor *out, const lg_weight *table);

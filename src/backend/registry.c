@@ -1,0 +1,43 @@
+/*
+ * backend/registry: see registry.h. Backends are tried in the order of the names; "auto" takes the first that opens.
+ */
+#include "backend/registry.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+lg_status lg_backend_open(const lg_backend_params *p, lg_backend **out, lg_err *err)
+{
+    const char *device = p->device ? p->device : "auto";
+
+    if (strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
+        return lg_cpu_backend_create(p, out, err);
+    if (strncmp(device, "cuda", 4) == 0 || strcmp(device, "metal") == 0)
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "this build has no %s backend; it has %s",
+                       *device == 'c' ? "CUDA" : "Metal", lg_backend_list());
+    return LG_FAIL(err, LG_E_INPUT, "device \"%s\" is unknown; use auto, cpu, cuda, cuda:N or metal", device);
+}
+
+void lg_backend_close(lg_backend *b)
+{
+    if (b)
+        b->destroy(b);
+}
+
+static char list[64];
+
+static void make_list(void)
+{
+    (void)snprintf(list, sizeof list, "cpu (%s)", lg_cpu_isa_list());
+}
+
+const char *lg_backend_list(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, make_list);
+    return list;
+}
