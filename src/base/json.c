@@ -21,8 +21,8 @@ struct lg_json {
     lg_str text; // of a string or number
     size_t n;    // elements or members
     union {
-        const lg_json *item;
-        const member *member;
+        const lg_json *items;
+        const member *members;
     };
     const member *const *sorted; // members by key, for large objects
 };
@@ -66,7 +66,7 @@ static bool lay_array(lg_json_doc *doc, json_t *from, lg_json *to)
     for (size_t i = 0; i < n; i++)
         if (!lay(doc, json_array_get(from, i), &item[i]))
             return false;
-    *to = (lg_json){.kind = LG_JSON_ARRAY, .n = n, .item = item};
+    *to = (lg_json){.kind = LG_JSON_ARRAY, .n = n, .items = item};
     return true;
 }
 
@@ -91,7 +91,7 @@ static bool lay_object(lg_json_doc *doc, json_t *from, lg_json *to)
             sorted[i] = &m[i];
         qsort(sorted, n, sizeof *sorted, compare_members);
     }
-    *to = (lg_json){.kind = LG_JSON_OBJECT, .n = n, .member = m, .sorted = sorted};
+    *to = (lg_json){.kind = LG_JSON_OBJECT, .n = n, .members = m, .sorted = sorted};
     return true;
 }
 
@@ -183,7 +183,7 @@ size_t lg_json_len(const lg_json *j)
 
 const lg_json *lg_json_at(const lg_json *array, size_t i)
 {
-    return lg_json_is(array, LG_JSON_ARRAY) && i < array->n ? &array->item[i] : NULL;
+    return lg_json_is(array, LG_JSON_ARRAY) && i < array->n ? &array->items[i] : NULL;
 }
 
 const lg_json *lg_json_get(const lg_json *object, const char *key)
@@ -197,8 +197,8 @@ const lg_json *lg_json_getn(const lg_json *object, lg_str key)
         return NULL;
     if (!object->sorted) {
         for (size_t i = 0; i < object->n; i++)
-            if (lg_str_eq(object->member[i].key, key))
-                return &object->member[i].value;
+            if (lg_str_eq(object->members[i].key, key))
+                return &object->members[i].value;
         return NULL;
     }
     size_t lo = 0, hi = object->n;
@@ -220,8 +220,8 @@ const lg_json *lg_json_member(const lg_json *object, size_t i, lg_str *key)
     if (!lg_json_is(object, LG_JSON_OBJECT) || i >= object->n)
         return NULL;
     if (key)
-        *key = object->member[i].key;
-    return &object->member[i].value;
+        *key = object->members[i].key;
+    return &object->members[i].value;
 }
 
 lg_str lg_json_str(const lg_json *j)
