@@ -11,20 +11,39 @@
 #include <string.h>
 #include <unistd.h>
 
-static atomic_bool interrupted;
+#include "base/clock.h"
 
+enum { PRESSES_MAX = 3, PRESSES_NS = 2000000000 };
+
+static atomic_bool interrupted;
+static int presses_to_end = 1;
+static uint64_t pressed_ns[PRESSES_MAX]; /* the last ones, oldest first; only the handler touches it */
+
+/* Runs in a signal handler: nothing here may lock or allocate. */
 static void on_interrupt(int sig)
 {
+    static const char reset[] = "\033[0m\033[?2004l\n";
+    uint64_t now = lg_now_ns();
+
     (void)sig;
-    // the second Ctrl-C does not wait for anything
-    if (atomic_exchange(&interrupted, true))
-        _exit(LG_EXIT_INTERRUPTED);
+    for (int i = 1; i < PRESSES_MAX; i++)
+        pressed_ns[i - 1] = pressed_ns[i];
+    pressed_ns[PRESSES_MAX - 1] = now;
+    atomic_store(&interrupted, true);
+    if (pressed_ns[PRESSES_MAX - presses_to_end] == 0 || now - pressed_ns[PRESSES_MAX - presses_to_end] > PRESSES_NS)
+        return;
+    // the device may hang, so nobody is waited for
+    if (isatty(STDERR_FILENO))
+        (void)!write(STDERR_FILENO, reset, sizeof reset - 1);
+    _exit(LG_EXIT_INTERRUPTED);
 }
 
-void lg_app_catch_interrupt(lg_app *app)
+void lg_app_catch_interrupt(lg_app *app, int presses)
 {
     struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
 
+    LG_ASSERT(presses >= 2 && presses <= PRESSES_MAX);
+    presses_to_end = presses;
     app->cancel = &interrupted;
     (void)sigemptyset(&sa.sa_mask);
     (void)sigaction(SIGINT, &sa, NULL);

@@ -69,8 +69,9 @@ void lg_app_say(const char *fmt, ...) LG_PRINTF(1, 2);
 
 /* False once the reader of stdout is gone or a write failed. Flushes. */
 bool lg_app_stdout_ok(void);
-/* From now on Ctrl-C sets *app->cancel; without this call, and at the second Ctrl-C, the process ends at once. */
-void lg_app_catch_interrupt(lg_app *app);
+/* From now on Ctrl-C sets *app->cancel; `presses` of them within two seconds end the process at once. Without this call
+ * the first one does. */
+void lg_app_catch_interrupt(lg_app *app, int presses);
 bool lg_app_interrupted(const lg_app *app);
 
 /* --- the model --- */
