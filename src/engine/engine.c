@@ -31,7 +31,8 @@ static lg_status examine(const lg_gguf *g, const lg_engine_params *p, lg_backend
 {
     lg_status st = lg_hparams_read(g, &p->rope, hp, err);
 
-    *f = (lg_plan_for){.hp = hp, .b = b, .kv_type = p->kv_type, .chunk = p->chunk, .debug = p->debug};
+    *f = (lg_plan_for){.hp = hp, .b = b, .kv_type = p->kv_type, .chunk = p->chunk, .debug = p->debug,
+                       .routes = p->routes};
     if (st == LG_OK)
         st = lg_weights_check(g, hp, b, &f->weights, err);
     if (st == LG_OK)
@@ -104,7 +105,7 @@ static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for
     LG_TRY(e->b->ops->prepare(e->b, &lim, err));
     LG_TRY(lg_work_create(e->b, &e->hp, &work, &e->work, err));
     e->prepared = true;
-    LG_TRY(make_host_buffers(e, p->debug, err));
+    LG_TRY(make_host_buffers(e, p->debug || p->routes, err));
     return lg_think_tables_make(e->bpe, &e->think, err);
 }
 
@@ -121,7 +122,9 @@ lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err
         lg_engine_close(e);
         return st; // not about the file
     }
-    st = lg_gguf_open(p->model_path, &e->gguf, err);
+    e->gguf = p->gguf;
+    e->gguf_borrowed = p->gguf != NULL;
+    st = p->gguf ? LG_OK : lg_gguf_open(p->model_path, &e->gguf, err);
     if (st == LG_OK)
         st = examine(e->gguf, p, e->b, &e->hp, &f, err);
     if (st == LG_OK)
@@ -168,7 +171,8 @@ void lg_engine_close(lg_engine *e)
     free(e->debug_rows);
     lg_bpe_destroy(e->bpe);
     lg_vocab_destroy(e->vocab);
-    lg_gguf_close(e->gguf);
+    if (!e->gguf_borrowed)
+        lg_gguf_close(e->gguf);
     free(e);
 }
 
@@ -286,7 +290,7 @@ static lg_status report(const lg_eval *v, size_t first, int n, lg_err *err)
 
 static lg_status check_eval(const lg_engine *e, const lg_eval *v, lg_err *err)
 {
-    if ((v->flags & (LG_STEP_LAYERS | LG_STEP_ROUTES)) && !e->debug_rows)
+    if ((v->flags & LG_STEP_LAYERS && !e->work.dbg_layers) || (v->flags & LG_STEP_ROUTES && !e->work.dbg_route_ids))
         return LG_FAIL(err, LG_E_INPUT, "layer outputs and routes need an engine opened for debugging");
     if (v->n > (size_t)(e->plan.ctx - e->kv.pos))
         return LG_FAIL(err, LG_E_LIMIT, "%zu tokens after %lld exceed the context of %lld", v->n,

@@ -17,11 +17,14 @@ typedef struct lg_engine lg_engine;
 
 typedef struct lg_engine_params {
     const char *model_path;
+    lg_gguf *gguf; /* not NULL: this open file in place of the one at model_path, which then only names it;
+                    * borrowed, outlives the engine */
     lg_backend_params backend;
     int64_t ctx;      /* 0: what the model was trained for, lowered with a printed reason when memory does not allow it */
     lg_qtype kv_type; /* LG_F16, LG_F32, LG_Q8_0 */
     int chunk;        /* prefill chunk; 0: the device's choice */
     bool debug;       /* room for layer outputs and routes */
+    bool routes;      /* room for routes */
     lg_rope_override rope;
     lg_crlf crlf;
     lg_progress progress; /* loading; may be NULL */
@@ -50,13 +53,16 @@ const int32_t *lg_engine_tokens(const lg_engine *e);            /* their ids */
 /* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or 0 where the window
  * before `pos` is no longer held (kv.h): the caller evaluates from there. */
 int64_t lg_engine_truncate(lg_engine *e, int64_t pos);
+/* Forget all, then hold n tokens whose ids, keys and values are random: for measuring at a depth. LG_E_LIMIT past the
+ * context. */
+LG_NODISCARD lg_status lg_engine_fill(lg_engine *e, int64_t n, uint64_t seed, lg_err *err);
 
 typedef struct lg_eval {
     const int32_t *ids;
     size_t n;
     bool all_logits;      /* else only the last row's */
     bool no_logits;       /* none at all */
-    unsigned flags;       /* LG_STEP_LAYERS | LG_STEP_ROUTES: needs params.debug */
+    unsigned flags;       /* LG_STEP_LAYERS | LG_STEP_ROUTES: needs params.debug, or routes */
     atomic_bool *cancel;  /* may be NULL */
     /* after each chunk (with all_logits after each slice of at most 64 rows of it): rows [first, first + n) are done;
      * their logits, if wanted, are readable through lg_engine_logits meanwhile. A non-OK answer stops. May be NULL. */

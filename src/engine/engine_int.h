@@ -10,6 +10,7 @@
 
 struct lg_engine {
     lg_gguf *gguf;
+    bool gguf_borrowed;
     lg_vocab *vocab;
     lg_bpe *bpe;
     lg_backend *b;
@@ -31,7 +32,7 @@ struct lg_engine {
     uint32_t *allowed;   /* one bit a vocabulary entry */
     int32_t *cand_ids;   /* work.cand.max_cand + 1 */
     float *cand_logits;
-    void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug */
+    void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug or routes */
 };
 
 /* A step of the live sequence's tables; the caller adds what the graph needs. */

@@ -23,7 +23,8 @@ lg_work_params lg_plan_work(const lg_plan_for *f, const lg_plan *p)
     return (lg_work_params){.max_rows = p->chunk,
                             .max_out = p->chunk < OUT_MAX ? p->chunk : OUT_MAX,
                             .max_cand = f->hp->vocab < CAND_MAX ? f->hp->vocab : CAND_MAX,
-                            .debug = f->debug};
+                            .debug = f->debug,
+                            .routes = f->routes};
 }
 
 lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)

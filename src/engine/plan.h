@@ -29,7 +29,7 @@ typedef struct lg_plan_for {
     lg_backend *b;
     lg_qtype kv_type;
     int chunk; /* 0: the device's choice */
-    bool debug;
+    bool debug, routes;
 } lg_plan_for;
 
 /* The plan at a given context length. */

@@ -30,7 +30,8 @@ typedef struct lg_work {
 
 typedef struct lg_work_params {
     int max_rows, max_out, max_cand;
-    bool debug; /* room for layer outputs and routes */
+    bool debug;  /* room for layer outputs and routes */
+    bool routes; /* room for routes */
     int n_tap;
     const int *tap_layer;
 } lg_work_params;

@@ -71,7 +71,8 @@ static void describe(const lg_hparams *hp, const lg_work_params *p, lg_work *t, 
 {
     widths w = widest(hp);
     size_t rows = (size_t)p->max_rows, out = (size_t)p->max_out, k = (size_t)hp->n_expert_used;
-    size_t debug = p->debug ? (size_t)hp->n_layer * rows : 0;
+    size_t all = (size_t)hp->n_layer * rows;
+    size_t debug = p->debug ? all : 0, routes = p->debug || p->routes ? all : 0;
     int n = 0;
     lg_tensor *const row[] = {&t->x, &t->h, &t->delta, &t->q, &t->k, &t->v, &t->gate, &t->attn, &t->taps};
     const int cols[] = {hp->hidden, hp->hidden, hp->hidden,           w.q, w.kv, w.kv,
@@ -93,8 +94,8 @@ static void describe(const lg_hparams *hp, const lg_work_params *p, lg_work *t, 
     buf[n++] = (buffer){&t->cand.logits, out * (size_t)p->max_cand};
     buf[n++] = (buffer){&t->cand.lse, p->max_cand ? out : 0};
     buf[n++] = (buffer){&t->dbg_layers, debug * (size_t)hp->hidden};
-    buf[n++] = (buffer){&t->dbg_route_ids, debug * k};
-    buf[n++] = (buffer){&t->dbg_route_w, debug * k};
+    buf[n++] = (buffer){&t->dbg_route_ids, routes * k};
+    buf[n++] = (buffer){&t->dbg_route_w, routes * k};
     LG_ASSERT(n == BUFFERS);
     t->max_rows = p->max_rows;
     t->max_out = p->max_out;
