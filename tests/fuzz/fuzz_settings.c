@@ -36,7 +36,7 @@ static const lg_option options[] = {
 static lg_setting_id ids[LG_N_SETTINGS + 1];
 
 static char home[] = "/tmp/lagoon-fuzz-XXXXXX";
-static char folder[64], path[64];
+static char folder[64], path[128];
 
 static void remove_home(void)
 {
