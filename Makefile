@@ -1,0 +1,70 @@
+# A front door to Meson; nothing is decided here. `make` builds, `make run` shows it, `make test` proves it.
+#
+#   BUILD=DIR      build directory (build)          PREFIX=DIR     where `make install` puts things (/usr/local)
+#   DESTDIR=DIR    staging for packages             ARGS='...'     words for kcheck, bench and soak
+#   FUZZ_SECONDS=N time of each target in `make fuzz` (60)
+
+BUILD ?= build
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+
+.PHONY: all run test check kcheck bench soak asan tsan fuzz cover lint install uninstall clean help
+
+all: $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
+
+$(BUILD)/build.ninja:
+	@command -v meson >/dev/null || { echo "meson is missing: run tools/setup.sh" >&2; exit 1; }
+	meson setup --prefix $(PREFIX) $(BUILD)
+
+# installs what is missing, builds, asks the demonstration model one thing
+run:
+	@tools/run.sh $(BUILD)
+
+# the same set-up, then every test that this machine can run
+test:
+	@tools/setup.sh test
+	@tools/test.py $(BUILD)
+
+# the tests of this machine's own build, without set-up and without emulation
+check:
+	@tools/test.py --native $(BUILD)
+
+kcheck: all
+	$(BUILD)/tests/kcheck/kcheck $(ARGS)
+
+bench: all
+	$(BUILD)/lagoon bench --mini $(ARGS)
+
+# the long forms of what `make test` runs a short part of
+soak: all
+	tools/soak.sh $(BUILD) $(ARGS)
+
+asan:
+	@tools/test.py --native --option b_sanitize=address,undefined --option buildtype=debugoptimized build-asan
+
+tsan:
+	@tools/test.py --native --option b_sanitize=thread --option buildtype=debugoptimized build-tsan
+
+fuzz:
+	tools/fuzz.sh build-fuzz $(FUZZ_SECONDS)
+
+cover:
+	@tools/test.py --native --option b_coverage=true --option buildtype=debug build-cover
+	tools/cover.sh build-cover
+
+lint: all
+	tools/lint.sh $(BUILD)
+
+install: all
+	meson install -C $(BUILD) --no-rebuild
+
+uninstall:
+	ninja -C $(BUILD) uninstall
+
+clean:
+	rm -rf build build-*
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
+	@sed -n 's/^\([a-z][a-z]*\):.*/  make \1/p' Makefile

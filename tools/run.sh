@@ -1,0 +1,68 @@
+#!/bin/sh
+# `make run`: installs what is missing, builds, and asks the demonstration model one question. Asks nothing itself and
+# ends with status 0 when the answer was shown.
+#
+#   tools/run.sh BUILD
+set -eu
+cd "$(dirname "$0")/.."
+build=$1
+question='Write a C function that reverses a string in place.'
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+started=0
+begin() { # step, text without newline
+    started=$(date +%s)
+    printf '[%s/4] %-9s %-55s' "$1" "$2" "$3"
+}
+elapsed() {
+    s=$(($(date +%s) - started))
+    printf '%5d:%02d\n' $((s / 60)) $((s % 60))
+}
+quietly() { # runs a command; what it said is shown only when it failed
+    "$@" > "$log" 2>&1 < /dev/null || {
+        status=$?
+        echo
+        tail -n 40 "$log" >&2
+        echo "make run: this step failed (status $status): $*" >&2
+        exit 1
+    }
+}
+
+missing=$(tools/setup.sh build --list)
+if [ -n "$missing" ]; then
+    n=$(echo "$missing" | wc -l | tr -d ' ')
+    begin 1 packages "installing $(echo "$missing" | head -n 3 | tr '\n' ' ')... ($n)"
+    quietly tools/setup.sh build
+else
+    begin 1 packages "all are here"
+fi
+elapsed
+
+begin 2 build "$build/lagoon"
+quietly make BUILD="$build" all
+elapsed
+"$build/lagoon" --version | sed -n 's/^devices: */                /p'
+
+model=models/mini.gguf
+[ -f $model ] || { echo "make run: $model is not here; this copy of lagoon is incomplete" >&2; exit 1; }
+begin 3 model "mini, $(($(wc -c < $model) / 1000000)) MB, ships with lagoon"
+quietly "$build/lagoon" inspect $model
+elapsed
+
+printf '[4/4] ask       %s\n' "$question"
+ask() {
+    "$build/lagoon" generate --mini --stats "$@" -p "$question" < /dev/null
+}
+if [ -t 1 ]; then
+    ask
+else
+    : > "$log" # a pipeline hides the status of its first command
+    { ask 2>&1 || echo $? > "$log"; } | sed 's/^/      /'
+    [ ! -s "$log" ] || exit 1
+fi
+cat << END
+This was the small demonstration model: it shows that everything works, not what Laguna can do.
+  $build/lagoon chat --mini             talk to it
+  $build/lagoon --help                  what else there is
+END

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Builds and tests, then says how it went in one line: "N passed, N failed, N skipped".
+
+    tools/test.py [--native] [--option NAME=VALUE]... BUILD
+
+Runs every test of the build directory BUILD and, unless --native is given, those of a 64-bit ARM build of the kernels
+under emulation (BUILD-arm64). A build that fails counts as one failed test; what this machine cannot run counts as
+skipped, with the reason. The numbers are read from Meson's own records. Exit status: 0 only when nothing failed and
+something passed.
+"""
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PASSED = {"OK", "EXPECTEDFAIL"}
+SKIPPED = {"SKIP"}
+
+
+class Count:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+
+    def add(self, result):
+        if result in PASSED:
+            self.passed += 1
+        elif result in SKIPPED:
+            self.skipped += 1
+        else:
+            self.failed += 1
+
+    def line(self):
+        text = f"{self.passed} passed, {self.failed} failed"
+        return text + (f", {self.skipped} skipped" if self.skipped else "")
+
+
+def call(*words):
+    print("+", *words, flush=True)
+    return subprocess.run(words, cwd=ROOT).returncode == 0
+
+
+def build(folder, options):
+    ninja_file = os.path.join(ROOT, folder, "build.ninja")
+    if not os.path.exists(ninja_file) and not call("meson", "setup", folder, *options):
+        return False
+    return call("ninja", "-C", folder)
+
+
+def test(folder, count):
+    """Runs the tests of a finished build; reads the results from the record that Meson leaves."""
+    record = os.path.join(ROOT, folder, "meson-logs", "testlog.json")
+    if os.path.exists(record):
+        os.unlink(record)
+    ok = call("meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs")
+    results = []
+    if os.path.exists(record):
+        with open(record, encoding="utf-8") as f:
+            results = [json.loads(line)["result"] for line in f if line.strip()]
+    for result in results:
+        count.add(result)
+    if not ok and not any(r not in PASSED | SKIPPED for r in results):
+        count.failed += 1  # Meson itself stopped: no test may hide behind that
+
+
+def run(folder, options, count):
+    if build(folder, options):
+        test(folder, count)
+    else:
+        count.failed += 1
+
+
+def why_no_arm64():
+    if sys.platform != "linux":
+        return "emulation needs Linux"
+    if platform.machine() in ("aarch64", "arm64"):
+        return "this machine is one: the native build has covered it"
+    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64"):
+        if not shutil.which(tool):
+            return tool + " is not installed"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--native", action="store_true", help="only this machine's own build")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="option of a new build")
+    parser.add_argument("build")
+    args = parser.parse_args()
+    count = Count()
+
+    run(args.build, ["-D" + o for o in args.option], count)
+    if not args.native:
+        reason = why_no_arm64()
+        if reason:
+            print("arm64 kernels under emulation: skipped,", reason)
+            count.skipped += 1
+        else:
+            cross = ["--cross-file", "tools/cross-aarch64.ini", "-Dscope=kernels"]
+            run(args.build + "-arm64", cross, count)
+    print(count.line())
+    return 0 if count.failed == 0 and count.passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
