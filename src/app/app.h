@@ -80,7 +80,9 @@ bool lg_app_interrupted(const lg_app *app);
 LG_NODISCARD lg_status lg_app_model_path(lg_app *app, lg_err *err);
 /* The same for any word, into `out` of `n` bytes: for commands that take the file as a positional word. */
 LG_NODISCARD lg_status lg_app_find_model(const lg_app *app, const char *word, char *out, size_t n, lg_err *err);
-/* Engine parameters of the settings, model path resolved; pointers live as long as app. */
+/* Engine parameters of the settings but for the model. */
+lg_engine_params lg_app_engine_settings(const lg_app *app);
+/* The same with the model path resolved; pointers live as long as app. */
 LG_NODISCARD lg_status lg_app_engine_params(lg_app *app, lg_engine_params *out, lg_err *err);
 /* Open the engine with a load bar when it takes long. `p` comes from lg_app_engine_params, changed as needed. */
 LG_NODISCARD lg_status lg_app_engine_open(lg_app *app, const lg_engine_params *p, lg_engine **out, lg_err *err);

@@ -200,19 +200,24 @@ lg_status lg_app_model_path(lg_app *app, lg_err *err)
     return lg_app_find_model(app, app->set.model, app->model_path, sizeof app->model_path, err);
 }
 
-lg_status lg_app_engine_params(lg_app *app, lg_engine_params *out, lg_err *err)
+lg_engine_params lg_app_engine_settings(const lg_app *app)
 {
     const lg_settings *s = &app->set;
     lg_engine_params p = {
-        .model_path = app->model_path,
         .backend = {.device = s->device, .threads = (int)s->threads, .isa = strcmp(s->isa, "auto") ? s->isa : ""},
         .ctx = s->ctx,
         .crlf = strcmp(s->crlf_compat, "llama") == 0 ? LG_CRLF_LLAMA : LG_CRLF_HF,
     };
 
     LG_ASSERT(lg_qtype_find(lg_str_of(s->kv_type), &p.kv_type)); // the table admits no other words
+    return p;
+}
+
+lg_status lg_app_engine_params(lg_app *app, lg_engine_params *out, lg_err *err)
+{
     LG_TRY(lg_app_model_path(app, err));
-    *out = p;
+    *out = lg_app_engine_settings(app);
+    out->model_path = app->model_path;
     return LG_OK;
 }
 

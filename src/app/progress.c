@@ -59,16 +59,17 @@ static void cells(char *out, int n, double share, bool utf8)
 void lg_bar_line(const lg_bar *b, uint64_t now_us, int width, char *out, size_t n)
 {
     lg_figure f[4];
-    char bar[CELLS_MAX * 3 + 1], tail[128];
+    char bar[CELLS_MAX * 3 + 1], speed[LG_FIGURE_BYTES + 8] = "", tail[160];
     double share = b->total ? (double)b->done / (double)b->total : 0;
     double r = rate(b, now_us);
     int room;
 
-    (void)snprintf(tail, sizeof tail, " %3.0f %%  %s of %s  %s%s  ETA %s", share * 100, amount(b, &f[0], b->done),
-                   amount(b, &f[1], b->total),
-                   b->unit == LG_BAR_BYTES ? lg_fig_bytes(&f[2], r) : lg_fig_rate(&f[2], r),
-                   b->unit == LG_BAR_BYTES ? "/s" : " tok/s",
-                   lg_fig_time(&f[3], r > 0 ? (double)(b->total - b->done) / r : -1));
+    if (b->unit == LG_BAR_BYTES)
+        (void)snprintf(speed, sizeof speed, "  %s/s", lg_fig_bytes(&f[2], r));
+    else if (b->unit == LG_BAR_TOKENS)
+        (void)snprintf(speed, sizeof speed, "  %s tok/s", lg_fig_rate(&f[2], r));
+    (void)snprintf(tail, sizeof tail, " %3.0f %%  %s of %s%s  ETA %s", share * 100, amount(b, &f[0], b->done),
+                   amount(b, &f[1], b->total), speed, lg_fig_time(&f[3], r > 0 ? (double)(b->total - b->done) / r : -1));
     room = width - 1 - (int)strlen(b->what) - 2 - (int)strlen(tail);
     if (room > CELLS_MAX)
         room = CELLS_MAX;
@@ -105,7 +106,7 @@ void lg_bar_update(lg_bar *b, uint64_t done, uint64_t total)
 
         if (!b->shown)
             (void)fprintf(stderr, "lagoon: %s: %s%s\n", b->what, amount(b, &f, total),
-                          b->unit == LG_BAR_BYTES ? "" : " tokens");
+                          b->unit == LG_BAR_BYTES ? "" : b->unit == LG_BAR_TOKENS ? " tokens" : " steps");
         b->shown = true;
         return;
     }

@@ -10,7 +10,7 @@
 
 #include "app/term.h"
 
-typedef enum lg_bar_unit { LG_BAR_BYTES, LG_BAR_TOKENS } lg_bar_unit;
+typedef enum lg_bar_unit { LG_BAR_BYTES, LG_BAR_TOKENS, LG_BAR_STEPS } lg_bar_unit; /* steps: no rate */
 
 enum { LG_BAR_SAMPLES = 12 };
 typedef struct lg_bar {

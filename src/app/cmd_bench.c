@@ -1,0 +1,314 @@
+/*
+ * app/cmd_bench: `lagoon bench`: how fast this machine runs a model, and how much of what it could do that is.
+ *
+ * A synthetic model is made in memory at real shape, so a machine can be judged without the file. A result above what
+ * the device was measured to be capable of is a mistake of the measurement and fails the run.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/bench_run.h"
+#include "app/commands.h"
+#include "app/figures.h"
+#include "app/progress.h"
+#include "base/json.h"
+#include "model/synth.h"
+
+enum { JSON_MAX = 16 << 20, CTX_SPARE = 64 };
+
+/* Least spread of routing that counts as uniform (docs/decisions/0062). */
+static const double least_distinct = 0.8, least_effective = 0.5;
+
+typedef struct own {
+    lg_common common;
+    const char *synthetic, *depth;
+    int64_t layers, prompt, gen, reps;
+    double warmup;
+    bool phases;
+} own;
+
+static const lg_option options[] = {
+    LG_OPTION(own, synthetic, "synthetic", 0, str, "NAME", NULL, "s-2.1|xs-2.1",
+              "a model of this shape, made in memory, in place of --model"),
+    LG_OPTION(own, layers, "layers", 0, int, "N", "0", "0..256", "only the first N layers of a synthetic model"),
+    LG_OPTION(own, prompt, "prompt", 0, int, "N", "512", "0..16777216", "tokens of a prefill; 0 = none"),
+    LG_OPTION(own, gen, "gen", 0, int, "N", "128", "0..1048576", "tokens of a decode; 0 = none"),
+    LG_OPTION(own, depth, "depth", 0, str, "N,N,...", "0", NULL, "tokens in the cache before each measurement"),
+    LG_OPTION(own, reps, "reps", 0, int, "N", "5", "1..100", "repetitions; the median counts"),
+    LG_OPTION(own, warmup, "warmup", 0, secs, "TIME", "3s", "0..600", "least time of the warm-up"),
+    LG_OPTION(own, phases, "phases", 0, bool, "", NULL, NULL, "time of each kind of op"),
+    LG_COMMON_OPTIONS(own),
+    LG_OPTION_END,
+};
+
+static const lg_setting_id settings[] = {LG_MODEL_SETTINGS, LG_SET_END};
+
+/* What the run owns. */
+typedef struct bench {
+    lg_app *app;
+    const own *o;
+    lg_bench m;
+    lg_bench_routing routing;
+    lg_synth_model synth;
+    bool have_synth;
+    char name[128];
+    lg_bar bar;
+} bench;
+
+static lg_status parse_depths(const char *text, lg_bench *m, lg_err *err)
+{
+    lg_str s = lg_str_of(text);
+
+    for (size_t at = 0; at <= s.n;) {
+        size_t comma = lg_str_find(s, LG_STR(","), at), end = comma == SIZE_MAX ? s.n : comma;
+        int64_t n;
+
+        if (m->n_depth == LG_BENCH_DEPTHS)
+            return LG_FAIL(err, LG_E_INPUT, "--depth takes at most %d numbers", LG_BENCH_DEPTHS);
+        if (!lg_str_i64((lg_str){s.p + at, end - at}, &n) || n < 0 || n > 1 << 24)
+            return LG_FAIL(err, LG_E_INPUT, "--depth wants numbers of tokens like 0,4096,32768, not '%s'", text);
+        m->depth[m->n_depth++] = n;
+        at = end + 1;
+    }
+    return LG_OK;
+}
+
+static int64_t deepest(const lg_bench *m)
+{
+    int64_t most = 0, n = m->prompt > m->gen ? m->prompt : m->gen;
+
+    for (int i = 0; i < m->n_depth; i++)
+        most = m->depth[i] > most ? m->depth[i] : most;
+    return most + n;
+}
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    lg_bar_update(ctx, done, total);
+}
+
+static void on_step(void *ctx, int done, int total)
+{
+    lg_bar_update(ctx, (uint64_t)done, (uint64_t)total);
+}
+
+static lg_status make_synthetic(bench *b, lg_err *err)
+{
+    lg_synth *s = NULL;
+    lg_pool *pool = NULL;
+    lg_status st = lg_pool_create(lg_cpu_cores(), &pool, err);
+
+    if (st == LG_OK)
+        st = lg_synth_create(&(lg_synth_params){.arch = b->o->synthetic, .n_layer = (int)b->o->layers, .seed = 1}, &s, err);
+    if (st == LG_OK) {
+        (void)snprintf(b->name, sizeof b->name, "%s", lg_synth_name(s));
+        lg_bar_start(&b->bar, "making weights", LG_BAR_BYTES, b->app->set.color, b->app->common.quiet);
+        st = lg_synth_make(s, &(lg_synth_job){.pool = pool, .progress = on_progress, .ctx = &b->bar,
+                                              .cancel = b->app->cancel}, &b->synth, err);
+        lg_bar_end(&b->bar, st == LG_OK);
+        b->have_synth = st == LG_OK;
+    }
+    lg_synth_destroy(s);
+    lg_pool_destroy(pool);
+    return st;
+}
+
+static lg_status open_engine(bench *b, lg_err *err)
+{
+    const lg_settings *set = &b->app->set;
+    int64_t need = deepest(&b->m) + CTX_SPARE;
+    lg_engine_params p;
+
+    if (b->o->synthetic) {
+        LG_TRY(make_synthetic(b, err));
+        p = lg_app_engine_settings(b->app);
+        p.gguf = b->synth.gguf;
+        p.model_path = b->name;
+        p.routes = true;
+    } else {
+        const char *slash;
+
+        LG_TRY(lg_app_engine_params(b->app, &p, err));
+        slash = strrchr(p.model_path, '/');
+        (void)snprintf(b->name, sizeof b->name, "%s", slash ? slash + 1 : p.model_path);
+    }
+    p.backend.phases = b->o->phases;
+    if (set->from[LG_SET_ctx].source == LG_FROM_DEFAULT)
+        p.ctx = need;
+    LG_TRY(lg_app_engine_open(b->app, &p, &b->m.engine, err));
+    if (lg_engine_plan(b->m.engine)->ctx < need - CTX_SPARE)
+        return LG_FAIL(err, LG_E_LIMIT, "the deepest measurement needs a context of %lld tokens, --ctx is %lld",
+                       (long long)(need - CTX_SPARE), (long long)lg_engine_plan(b->m.engine)->ctx);
+    return LG_OK;
+}
+
+/* Collapsed routing would make every figure of a synthetic model too good. */
+static lg_status check_routing(bench *b, lg_err *err)
+{
+    const lg_bench_routing *r = &b->routing;
+
+    LG_TRY(lg_bench_route(b->m.engine, &b->routing, err));
+    if (r->distinct < least_distinct)
+        return LG_FAIL(err, LG_E_INPUT, "routing is not spread: 8 tokens touch %.0f %% of the experts that independent "
+                       "routing would", r->distinct * 100);
+    if (r->effective < least_effective)
+        return LG_FAIL(err, LG_E_INPUT, "routing is not spread: layer %d uses the equivalent of %.0f %% of its experts",
+                       r->worst_layer, r->effective * 100);
+    return LG_OK;
+}
+
+/* --- reports --- */
+
+static double token_bytes(const lg_bench_run *r)
+{
+    return r->cost.weight_bytes + r->cost.kv_bytes;
+}
+
+static void print_ops(const lg_bench_run *r)
+{
+    double sum = 0;
+
+    for (int i = 0; i < r->n_op; i++)
+        sum += r->op[i].seconds;
+    for (int i = 0; i < r->n_op; i++)
+        if (r->op[i].seconds > 0)
+            printf("    %-12s %10.1f us/token %5.1f %%\n", r->op[i].name,
+                   r->op[i].seconds * 1e6 / ((double)r->tokens * r->n_rep), 100 * r->op[i].seconds / sum);
+}
+
+static void print_table(const bench *b)
+{
+    const lg_bench *m = &b->m;
+    lg_figure f[3];
+
+    printf("model    %s, %s of weights\ndevice   %s\nceiling  %.1f GB/s read, %.0f Gop/s\n", b->name,
+           lg_fig_bytes(&f[0], (double)lg_engine_plan(m->engine)->weight_bytes), lg_engine_backend(m->engine)->info.name,
+           m->bandwidth / 1e9, m->compute / 1e9);
+    printf("\n%-8s %8s %7s %9s %9s %9s %12s %8s %9s  %s\n", "phase", "depth", "tokens", "tok/s", "min", "max",
+           "MB/token", "GB/s", "Gop/s", "of ceiling");
+    for (int i = 0; i < m->n_run; i++) {
+        const lg_bench_run *r = &m->run[i];
+
+        printf("%-8s %8lld %7lld %9s %9s %9s %12.2f %8.1f %9.0f  %5.1f %%\n", r->prefill ? "prefill" : "decode",
+               (long long)r->depth, (long long)r->tokens, lg_fig_rate(&f[0], r->median), lg_fig_rate(&f[1], r->min),
+               lg_fig_rate(&f[2], r->max), token_bytes(r) / 1e6, r->gbs, r->gops, r->roofline * 100);
+        if (b->o->phases)
+            print_ops(r);
+    }
+    printf("\nceiling: decode by bytes read, prefill by operations; both measured in this run\n");
+    if (b->o->synthetic && b->routing.n_expert > 0)
+        printf("routing: 8 tokens touch %.0f %% of the experts that independent routing would\n",
+               b->routing.distinct * 100);
+}
+
+static void put_run(const bench *b, const lg_bench_run *r, lg_buf *out)
+{
+    (void)lg_buf_addf(out, "{\"phase\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"tok_s\": %.6g, \"tok_s_min\": %.6g, "
+                      "\"tok_s_max\": %.6g, \"bytes_per_token\": %.0f, \"gbs\": %.6g, \"gops\": %.6g, \"roofline\": %.6g",
+                      r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens, r->median, r->min,
+                      r->max, token_bytes(r), r->gbs, r->gops, r->roofline);
+    if (b->o->phases) {
+        (void)lg_buf_addz(out, ", \"seconds\": {");
+        for (int i = 0; i < r->n_op; i++)
+            (void)lg_buf_addf(out, "%s\"%s\": %.6g", i > 0 ? ", " : "", r->op[i].name, r->op[i].seconds);
+        (void)lg_buf_addz(out, "}");
+    }
+    (void)lg_buf_addz(out, "}");
+}
+
+static void print_json(const bench *b)
+{
+    const lg_bench *m = &b->m;
+    lg_buf out;
+
+    lg_buf_init(&out, JSON_MAX);
+    (void)lg_buf_addz(&out, "{\"device\": ");
+    (void)lg_json_quote(lg_str_of(lg_engine_backend(m->engine)->info.name), &out);
+    (void)lg_buf_addz(&out, ", \"model\": ");
+    (void)lg_json_quote(lg_str_of(b->name), &out);
+    (void)lg_buf_addf(&out, ", \"synthetic\": %s, \"threads\": %d, \"bandwidth_gbs\": %.6g, \"compute_gops\": %.6g, "
+                      "\"runs\": [", b->o->synthetic ? "true" : "false",
+                      b->app->set.threads > 0 ? (int)b->app->set.threads : lg_cpu_cores(), m->bandwidth / 1e9,
+                      m->compute / 1e9);
+    for (int i = 0; i < m->n_run; i++) {
+        if (i > 0)
+            (void)lg_buf_addz(&out, ", ");
+        put_run(b, &m->run[i], &out);
+    }
+    (void)lg_buf_addz(&out, "], \"draft\": null}\n");
+    (void)fwrite(out.p, 1, out.n, stdout);
+    lg_buf_free(&out);
+}
+
+/* More than the device can do was not done. */
+static lg_status check_ceiling(const bench *b, lg_err *err)
+{
+    for (int i = 0; i < b->m.n_run; i++) {
+        const lg_bench_run *r = &b->m.run[i];
+
+        if (r->roofline > 1)
+            return LG_FAIL(err, LG_E_DEVICE, "%s at depth %lld ran at %.0f %% of what the device can do: %s",
+                           r->prefill ? "prefill" : "decode", (long long)r->depth, r->roofline * 100,
+                           r->prefill ? "operations are counted that are not done"
+                                      : "its bytes come from a processor cache (a small model) or are not read");
+    }
+    return LG_OK;
+}
+
+static lg_status measure(bench *b, lg_err *err)
+{
+    lg_status st;
+
+    LG_TRY(open_engine(b, err));
+    if (b->o->synthetic)
+        LG_TRY(check_routing(b, err));
+    lg_bar_start(&b->bar, "measuring", LG_BAR_STEPS, b->app->set.color, b->app->common.quiet);
+    b->m.step = on_step;
+    b->m.ctx = &b->bar;
+    st = lg_bench_measure(&b->m, err);
+    lg_bar_end(&b->bar, st == LG_OK);
+    if (st != LG_OK)
+        return st;
+    if (b->app->common.json)
+        print_json(b);
+    else
+        print_table(b);
+    return check_ceiling(b, err);
+}
+
+static int run(lg_app *app)
+{
+    const own *o = app->own;
+    bench *b = calloc(1, sizeof *b);
+    lg_err err = {0};
+    int rc = LG_EXIT_OK;
+
+    if (!b)
+        return lg_app_fail(&(lg_err){.code = LG_E_NOMEM, .msg = "out of memory"});
+    lg_app_catch_interrupt(app, 2);
+    b->app = app;
+    b->o = o;
+    b->m = (lg_bench){.prompt = o->prompt, .gen = o->gen, .reps = (int)o->reps, .warmup_s = o->warmup,
+                      .phases = o->phases, .cancel = app->cancel};
+    if (parse_depths(o->depth, &b->m, &err) != LG_OK)
+        rc = lg_app_usage("%s", err.msg);
+    else if (o->prompt == 0 && o->gen == 0)
+        rc = lg_app_usage("--prompt 0 and --gen 0 leave nothing to measure");
+    else if (o->layers > 0 && !o->synthetic)
+        rc = lg_app_usage("--layers belongs to --synthetic");
+    else if (measure(b, &err) != LG_OK)
+        rc = lg_app_fail(&err);
+    lg_engine_close(b->m.engine);
+    if (b->have_synth)
+        lg_synth_unmake(&b->synth);
+    free(b);
+    return rc;
+}
+
+const lg_cmd lg_cmd_bench = {
+    .words = {.name = "bench", .usage = "bench [flags]", .summary = "measure speed against what the machine can do",
+              .settings = settings, .options = options,
+              .notes = "Measure on an idle machine. A model that fits a processor cache measures the cache."},
+    .own_bytes = sizeof(own),
+    .run = run,
+};
