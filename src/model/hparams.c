@@ -70,7 +70,7 @@ static lg_status missing(const reader *r, const char *name)
 static lg_status need_int(const reader *r, const char *name, int lo, int hi, int *out)
 {
     const lg_gguf_kv *kv = find(r, name);
-    int64_t v;
+    int64_t v = 0;
 
     if (!kv)
         return missing(r, name);
@@ -327,7 +327,7 @@ static lg_status read_dense(const reader *r, lg_hparams *hp)
             return LG_FAIL(r->err, LG_E_UNSUPPORTED,
                            "laguna.dense_layers is not 0 to %d; dense layers must come first",
                            hp->n_dense_lead - 1);
-        int width;
+        int width = 0;
         if (!ffn)
             return missing(r, "feed_forward_length");
         LG_TRY(layer_int(r, ffn, hp->n_layer, i, 1, FFN_MAX, &width));

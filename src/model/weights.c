@@ -124,7 +124,7 @@ static bool is_tied(const lg_gguf *g)
 
 static const lg_gguf_tensor *find_name(const lg_gguf *g, int layer, const char *name)
 {
-    char full[NAME_MAX_BYTES];
+    char full[NAME_MAX_BYTES + 16];
 
     if (layer < 0)
         return lg_gguf_find_tensor(g, lg_str_of(name));
