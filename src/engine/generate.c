@@ -58,6 +58,7 @@ static lg_status from_candidates(gen *g, const lg_edit *edit, double u, int32_t 
     lg_step s = lg_engine_step(e, LG_GRAPH_SAMPLE, 1, g->p->cancel);
 
     s.pos--; // the row whose logits these are
+    s.out_rows = NULL; // of the logits, the first
     s.n_out = 1;
     s.n_cand = g->n_cand;
     if (g->masked) {
