@@ -1,12 +1,14 @@
 /*
  * text/bpe: text -> ids (chat.md 1.3-1.5) and incremental ids -> text (1.7).
  *
- * The encoder owns the compiled patterns, the merge table and a bounded word cache; it may be shared by threads.
+ * The encoder owns the compiled pattern, the merge table and bounded word caches; it may be shared by threads, each of
+ * which borrows a cache for the length of a call.
  */
 #ifndef LG_TEXT_BPE_H
 #define LG_TEXT_BPE_H
 
 #include "base/buf.h"
+#include "text/split.h"
 #include "text/vocab.h"
 
 typedef struct lg_bpe lg_bpe;
@@ -17,8 +19,6 @@ typedef struct lg_ids {
 } lg_ids;
 void lg_ids_free(lg_ids *ids);
 LG_NODISCARD lg_status lg_ids_add(lg_ids *ids, int32_t id, lg_err *err);
-
-typedef enum lg_crlf { LG_CRLF_HF, LG_CRLF_LLAMA } lg_crlf;
 
 LG_NODISCARD lg_status lg_bpe_create(const lg_vocab *v, lg_crlf crlf, lg_bpe **out, lg_err *err); /* v is borrowed */
 void lg_bpe_destroy(lg_bpe *b); /* takes NULL */

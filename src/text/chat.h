@@ -53,19 +53,24 @@ typedef struct lg_chat {
 typedef enum lg_item_kind { LG_ITEM_CTRL, LG_ITEM_TEXT, LG_ITEM_IDS } lg_item_kind;
 typedef struct lg_item {
     lg_item_kind kind;
-    int32_t id;
+    int32_t id; /* LG_ITEM_CTRL: one of LG_ID_*; encoding takes the vocabulary's own number for it */
     lg_str text;
     const int32_t *ids;
     size_t n_ids;
 } lg_item;
 
-/* Places in the rendered prompt that the prefix cache cares about (cache.md 3): item index + byte offset in it. */
+/* Places in the rendered prompt that the prefix cache cares about (cache.md 3), in ascending order.
+ * SYS: behind the system block; absent when none is written. TURN: behind <assistant> and <think> or </think> of the
+ * first answer after the last real user message; absent when no answer is begun there. DURABLE: the longest prefix that
+ * will still be one when the user speaks next; always there. MESSAGE: where each message starts. */
 typedef enum lg_mark_kind { LG_MARK_SYS, LG_MARK_TURN, LG_MARK_DURABLE, LG_MARK_MESSAGE } lg_mark_kind;
 typedef struct lg_chat_mark {
     lg_mark_kind kind;
     int message;    /* LG_MARK_MESSAGE: index; else -1 */
-    size_t byte;    /* offset in the rendered text (special texts included) */
-    size_t token;   /* filled by lg_chat_encode: tokens that end at or before `byte` */
+    size_t item;    /* before byte `offset` of this item; n_item means the end */
+    size_t offset;
+    size_t byte;    /* offset in the rendered text, special texts included and replayed calls as they would render */
+    size_t token;   /* filled by lg_chat_encode: tokens that end at or before the place */
 } lg_chat_mark;
 
 typedef struct lg_rendered {
@@ -75,10 +80,14 @@ typedef struct lg_rendered {
     size_t n_mark;
 } lg_rendered;
 
-/* All output lives in the arena. LG_E_LIMIT when the arena is full. */
+/* All output lives in the arena or borrows from `c`. LG_E_LIMIT when the arena is full, LG_E_INPUT when continue_final
+ * finds no assistant message at the end. */
 LG_NODISCARD lg_status lg_chat_render(const lg_chat *c, lg_arena *a, lg_rendered *out, lg_err *err);
-/* The prompt as text: control items by the bytes of their token. v may be NULL: the model family's own texts. */
+/* The prompt as text: control items by the bytes of their token. v may be NULL (the model family's own texts) when no
+ * call is replayed. For reading: in the text, what a client wrote cannot be told from control tokens. */
 LG_NODISCARD lg_status lg_chat_text(const lg_rendered *r, const lg_vocab *v, lg_buf *out, lg_err *err);
+/* Append the ids and fill the marks' token positions, counted from the first id appended. LG_E_UNSUPPORTED when the
+ * vocabulary lacks a control token that the prompt needs. */
 LG_NODISCARD lg_status lg_chat_encode(const lg_bpe *b, lg_rendered *r, lg_ids *out, lg_err *err);
 
 #endif

@@ -10,6 +10,23 @@
 
 typedef enum lg_tok_class { LG_TOK_NORMAL = 1, LG_TOK_UNKNOWN, LG_TOK_CONTROL, LG_TOK_USER, LG_TOK_UNUSED, LG_TOK_BYTE } lg_tok_class;
 
+/* The numbers that the model's own vocabulary gives to the tokens below. Rendered items carry these; encoding and
+ * parsing go through lg_special, so that a file with other numbers works as well. */
+enum {
+    LG_ID_EOS = 2,
+    LG_ID_FIM_MIDDLE = 6,
+    LG_ID_FIM_SUFFIX = 7,
+    LG_ID_PAD = 9,
+    LG_ID_FIM_START = 11,
+    LG_ID_MASK = 12,
+    LG_ID_THINK = 18,
+    LG_ID_END_THINK = 19,
+    LG_ID_ASSISTANT = 23,
+    LG_ID_END_ASSISTANT = 24,
+    LG_ID_TOOL_CALL = 25,
+    LG_ID_END_TOOL_CALL = 26,
+};
+
 /* Ids the engine knows by meaning; -1 where a vocabulary lacks the text. */
 typedef struct lg_special {
     int32_t bos, eos, eot; /* eos = bos = U+3008 "|EOS|" U+3009; eot = </assistant> */
@@ -37,5 +54,13 @@ bool lg_vocab_is_eog(const lg_vocab *v, int32_t id);
 bool lg_vocab_is_added(const lg_vocab *v, int32_t id);
 /* Added token with exactly this text, or -1. */
 int32_t lg_vocab_find_added(const lg_vocab *v, lg_str text);
+/* The added tokens in ascending order. */
+size_t lg_vocab_n_added(const lg_vocab *v);
+int32_t lg_vocab_added_at(const lg_vocab *v, size_t i);
+
+/* Merge rules in order of rank: the bytes of both sides. Their concatenation in memory is the product: right.p is
+ * left.p + left.n. */
+size_t lg_vocab_n_merges(const lg_vocab *v);
+void lg_vocab_merge(const lg_vocab *v, size_t rank, lg_str *left, lg_str *right);
 
 #endif
