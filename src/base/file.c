@@ -41,7 +41,8 @@ lg_status lg_map_open(const char *path, lg_map *out, lg_err *err)
         goto out;
     }
     if (!S_ISREG(sb.st_mode)) {
-        st = LG_FAIL(err, LG_E_INPUT, "is %s; a regular file is needed", S_ISDIR(sb.st_mode) ? "a directory" : "a device or pipe");
+        st = LG_FAIL(err, LG_E_INPUT, "is %s; a regular file is needed",
+                     S_ISDIR(sb.st_mode) ? "a directory" : "a device or pipe");
         goto out;
     }
     if (sb.st_size > 0) {
@@ -149,8 +150,8 @@ lg_status lg_out_open(const char *path, lg_out **out, lg_err *err)
         st = LG_FAIL(err, LG_E_NOMEM, "out of memory");
         goto out;
     }
-    if (exists && S_ISDIR(sb.st_mode)) {
-        st = LG_FAIL(err, LG_E_INPUT, "is a directory; a file name is needed");
+    if (path[0] == 0 || (exists && S_ISDIR(sb.st_mode))) {
+        st = LG_FAIL(err, LG_E_INPUT, "is %s; a file name is needed", path[0] ? "a directory" : "empty");
         goto out;
     }
     if (exists && !S_ISREG(sb.st_mode)) {
