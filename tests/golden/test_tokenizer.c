@@ -1,6 +1,6 @@
 /*
  * tests/golden/test_tokenizer: every recorded tokenizer case, encoding (plain and with control tokens) and decoding,
- * and the pre-token and detokenizer cases of the chat specification.
+ * random texts (make_random_cases.py), and the pre-token and detokenizer cases of the chat specification.
  *
  * Where a case has `all_hf`, that is how the model's own tokenizer cuts CR LF and holds for both modes; the other ids
  * are checked with the LLAMA cut.
@@ -98,6 +98,45 @@ static void test_tokenizer(void **state)
     lg_bpe_destroy(llama);
 }
 
+// Random texts: lengths of the pre-tokens, then ids.
+static void random_case(void *ctx, const lg_json *c)
+{
+    const lg_json *lengths = lg_json_get(c, "n");
+    lg_split_run run;
+    lg_str piece;
+    lg_err err = {0};
+    lg_buf text;
+    size_t n = 0;
+    int64_t len = 0;
+    bool equal = true;
+
+    lg_buf_init(&text, 1 << 24);
+    tt_unhex(lg_json_str(lg_json_get(c, "h")), &text);
+    assert_int_equal(lg_split_begin(ctx, lg_buf_str(&text), &run, &err), LG_OK);
+    for (; lg_split_next(&run, &piece); n++)
+        equal = equal && lg_json_i64(lg_json_at(lengths, n), &len) && (size_t)len == piece.n;
+    assert_int_equal(lg_split_end(&run, &err), LG_OK);
+    if (!equal || n != lg_json_len(lengths)) {
+        fprintf(stderr, "%s\n", lg_json_str(lg_json_get(c, "h")).p);
+        report(c, "pre-tokens");
+    }
+    check_ids(c, tt_bpe(), lg_buf_str(&text), false, lg_json_get(c, "i"), "ids");
+    lg_buf_free(&text);
+}
+
+static void test_random(void **state)
+{
+    lg_split *s = NULL;
+    lg_err err = {0};
+
+    (void)state;
+    assert_int_equal(lg_split_create(LG_CRLF_HF, &s, &err), LG_OK);
+    n_failed = 0;
+    assert_int_equal(tt_each("tokenizer-random.jsonl", NULL, random_case, s), 2400);
+    assert_int_equal(n_failed, 0);
+    lg_split_destroy(s);
+}
+
 static void pretok_case(void *ctx, const lg_json *c)
 {
     const lg_json *expect = lg_json_get(c, "expect");
@@ -165,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokenizer),
+        cmocka_unit_test(test_random),
         cmocka_unit_test(test_pretok),
         cmocka_unit_test(test_detok),
     };
