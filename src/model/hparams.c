@@ -536,6 +536,8 @@ static lg_status read_rope(const reader *r, const lg_rope_override *over, lg_hpa
     LG_TRY(
         read_n_rot(r, count_window, "rope.swa.partial_rotary_factor", hp->head_dim, hp->head_dim, &n_rot_w));
     warn_window_scaling(r);
+    hp->rope_base_full = base;
+    hp->rope_base_window = base_w;
     lg_rope_init(&hp->rope_window, 1, n_rot_w, base_w, 1, 0, 32, 1);
     return read_yarn(r, over, hp, base, n_rot);
 }

@@ -33,6 +33,7 @@ typedef struct lg_hparams {
     float eps;
     int64_t ctx_train;
     lg_rope rope_full, rope_window; /* ids 0 and 1; effective frequencies and magnitude */
+    double rope_base_full, rope_base_window;
     float yarn_factor;              /* 1: none */
     int64_t yarn_orig_ctx;
     float yarn_beta_fast, yarn_beta_slow;
