@@ -114,5 +114,7 @@ int lg_edit_list(const lg_edit *e, int32_t *ids, float *logits, int n, bool *lif
     }
     if (n > 0 && e->lift >= 0)
         n = raise(ids, logits, n, e->lift, logits[0] - e->gap, floor, lifted);
+    while (n > 0 && logits[n - 1] <= floor) // their order among tokens outside the list is no longer known
+        n--;
     return n;
 }

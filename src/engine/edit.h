@@ -3,8 +3,8 @@
  * lifted. The thinking bounds ask for them (think.h).
  *
  * They can be applied to a full row, or to the few largest logits that a device returned. The second is exact or it
- * says that it cannot be: a token outside the list has a logit of at most the list's last one, so every edited entry
- * that stays above that is in its right place, and the others are dropped.
+ * says that it cannot be: a token outside the list has a logit of at most the list's last one, so every entry
+ * above that is in its right place, and the others are dropped.
  */
 #ifndef LG_ENGINE_EDIT_H
 #define LG_ENGINE_EDIT_H

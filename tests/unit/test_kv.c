@@ -1,0 +1,296 @@
+/*
+ * Tests of engine/kv: what is held, where, and what can be taken back. A backend of three functions stands in
+ * for a device; it remembers what was copied. Random walks compare the pools with a plain model of the
+ * sequence.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/kv.h"
+#include "support/maker.h"
+
+static lg_kv_copy last_copy;
+static int n_copies;
+
+static lg_status fake_alloc(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err)
+{
+    (void)b;
+    (void)err;
+    *out = (lg_mem){.p = calloc(1, bytes ? bytes : 1), .bytes = bytes};
+    return LG_OK;
+}
+
+static void fake_release(lg_backend *b, lg_mem *m)
+{
+    (void)b;
+    free(m->p);
+    *m = (lg_mem){0};
+}
+
+static void fake_move(lg_backend *b, const lg_kv_class *c, const lg_kv_copy *moves, int n)
+{
+    (void)b;
+    (void)c;
+    last_copy = moves[n - 1];
+    n_copies += n;
+}
+
+static const lg_ops ops = {.alloc = fake_alloc, .release = fake_release, .kv_move = fake_move};
+static lg_backend backend = {.ops = &ops};
+
+static lg_kv_class make_class(lg_kv_class_id id, int window)
+{
+    return (lg_kv_class){.id = id,
+                         .type = LG_F16,
+                         .n_layer = 1,
+                         .n_kv_head = 1,
+                         .head_dim = 4,
+                         .window = window,
+                         .row_bytes = 8,
+                         .tile_bytes = 512,
+                         .layer_bytes = 1024,
+                         .block_bytes = 1024};
+}
+
+static lg_kv make(int64_t ctx, int window, int max_rows, int spare)
+{
+    lg_kv_class full = make_class(LG_KV_FULL, 0), win = make_class(LG_KV_WINDOW, window);
+    lg_kv kv;
+
+    if (window == 0)
+        win.n_layer = 0;
+    assert_int_equal(lg_kv_create(&backend, &full, &win, ctx, max_rows, spare, &kv, NULL), LG_OK);
+    return kv;
+}
+
+static void add(lg_kv *kv, int n)
+{
+    assert_int_equal(lg_kv_grow(kv, n, NULL), LG_OK);
+    lg_kv_commit(kv, n);
+    assert_true(lg_kv_check(kv));
+}
+
+// What the queries of the next step will look at is there.
+static void assert_visible(const lg_kv *kv, int n)
+{
+    for (int c = 0; c <= LG_KV_WINDOW; c++) {
+        int64_t from = kv->cls[c].window ? kv->pos - n - kv->cls[c].window + 1 : 0;
+        for (int64_t p = from > 0 ? from : 0; kv->cls[c].n_layer && p < kv->pos; p++)
+            assert_true(kv->pool[c].table[p / LG_KV_BLOCK] >= 0);
+    }
+}
+
+static void sizes(void **state)
+{
+    lg_kv_class win = make_class(LG_KV_WINDOW, 512), full = make_class(LG_KV_FULL, 0);
+
+    (void)state;
+    assert_int_equal(lg_kv_blocks(&full, 1000, 512), 16);
+    assert_int_equal(lg_kv_blocks(&win, 262144, 2048), 41 + 2); // (512 + 2048 + 16) / 64 and two
+    assert_int_equal(lg_kv_blocks(&win, 640, 2048), 10);        // never more than the context
+    win.n_layer = 0;
+    assert_int_equal(lg_kv_blocks(&win, 640, 2048), 0);
+}
+
+static void context_end(void **state)
+{
+    lg_kv kv = make(130, 0, 64, 0);
+    lg_err err = {0};
+
+    (void)state;
+    add(&kv, 64);
+    add(&kv, 64);
+    assert_int_equal(lg_kv_grow(&kv, 3, &err), LG_E_LIMIT);
+    assert_non_null(strstr(err.msg, "context of 130"));
+    add(&kv, 2);
+    assert_int_equal(lg_kv_grow(&kv, 1, &err), LG_E_LIMIT);
+    assert_int_equal(kv.pos, 130);
+    lg_kv_destroy(&kv);
+}
+
+static void window_slides(void **state)
+{
+    lg_kv kv = make(100000, 512, 128, 0);
+
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        add(&kv, i % 3 ? 128 : 1);
+        assert_visible(&kv, i % 3 ? 128 : 1);
+    }
+    assert_true(kv.pool[LG_KV_WINDOW].first > 0);
+    // a rejected verification is always a length change
+    int64_t back = kv.pos - LG_KV_VERIFY_ROWS;
+    assert_int_equal(lg_kv_truncate(&kv, back), back);
+    assert_true(lg_kv_check(&kv));
+    lg_kv_destroy(&kv);
+}
+
+static void rewind_has_a_limit(void **state)
+{
+    lg_kv kv = make(100000, 512, 256, 0);
+    int64_t end;
+
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        add(&kv, 256);
+    for (int i = 0; i < 100; i++)
+        add(&kv, 1);
+    end = kv.pos;
+    // decoding has not pushed out what the last chunk left: about a chunk can be taken back
+    assert_true(lg_kv_holds(&kv, end - 100));
+    assert_true(lg_kv_holds(&kv, end - 200));
+    assert_false(lg_kv_holds(&kv, end - 1000));
+    assert_false(lg_kv_holds(&kv, end + 1));
+    assert_int_equal(lg_kv_truncate(&kv, end - 200), end - 200);
+    assert_true(lg_kv_check(&kv));
+    add(&kv, 256);
+    assert_visible(&kv, 256);
+    assert_int_equal(lg_kv_truncate(&kv, 1000), 0); // the window before 1000 is gone: all is forgotten
+    assert_int_equal(kv.pos, 0);
+    assert_true(lg_kv_check(&kv));
+    assert_int_equal(kv.pool[LG_KV_WINDOW].n_unused, kv.cls[LG_KV_WINDOW].n_blocks);
+    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks);
+    lg_kv_destroy(&kv);
+}
+
+static void short_sequences_rewind_freely(void **state)
+{
+    lg_kv kv = make(4096, 512, 512, 0);
+
+    (void)state;
+    add(&kv, 512);
+    add(&kv, 200);
+    for (int64_t p = 700; p >= 0; p -= 50) {
+        assert_int_equal(lg_kv_truncate(&kv, p), p);
+        assert_true(lg_kv_check(&kv));
+    }
+    lg_kv_destroy(&kv);
+}
+
+static void a_failed_step_changes_nothing(void **state)
+{
+    lg_kv kv = make(4096, 64, 64, 0);
+
+    (void)state;
+    add(&kv, 60);
+    assert_int_equal(lg_kv_grow(&kv, 30, NULL), LG_OK); // ... and the step fails: no commit
+    assert_int_equal(kv.pos, 60);
+    assert_int_equal(lg_kv_grow(&kv, 5, NULL), LG_OK);
+    lg_kv_commit(&kv, 5);
+    assert_int_equal(lg_kv_truncate(&kv, 65), 65); // gives back what was made and not used
+    assert_true(lg_kv_check(&kv));
+    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks - 2);
+    lg_kv_destroy(&kv);
+}
+
+static void shared_blocks_are_copied_first(void **state)
+{
+    lg_kv kv = make(1024, 0, 64, 1);
+    int32_t shared;
+
+    (void)state;
+    add(&kv, 64);
+    add(&kv, 10);
+    shared = kv.pool[LG_KV_FULL].table[1];
+    lg_kv_retain(&kv, LG_KV_FULL, shared);
+    n_copies = 0;
+    add(&kv, 1);
+    assert_int_equal(n_copies, 1);
+    assert_int_equal(last_copy.src_block, shared);
+    assert_int_equal(last_copy.dst_block, kv.pool[LG_KV_FULL].table[1]);
+    assert_int_not_equal(last_copy.dst_block, shared);
+    assert_true(last_copy.src_row == 0 && last_copy.dst_row == 0 && last_copy.rows == 10);
+    add(&kv, 1);
+    assert_int_equal(n_copies, 1); // it is ours now
+    assert_int_equal(kv.pool[LG_KV_FULL].refs[shared], 1);
+    assert_int_equal(lg_kv_truncate(&kv, 0), 0);
+    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks - 1); // the other holder's
+    lg_kv_release(&kv, LG_KV_FULL, shared);
+    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks);
+    // a whole shared block is only read, never written: no copy
+    add(&kv, 64);
+    lg_kv_retain(&kv, LG_KV_FULL, kv.pool[LG_KV_FULL].table[0]);
+    add(&kv, 1);
+    assert_int_equal(n_copies, 1);
+    lg_kv_destroy(&kv);
+}
+
+static void no_free_block_is_an_error(void **state)
+{
+    lg_kv kv = make(640, 0, 64, 0);
+    lg_err err = {0};
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        add(&kv, 64);
+    for (int i = 0; i < 10; i++)
+        lg_kv_retain(&kv, LG_KV_FULL, kv.pool[LG_KV_FULL].table[i]);
+    assert_int_equal(lg_kv_truncate(&kv, 0), 0);
+    assert_int_equal(lg_kv_grow(&kv, 1, &err), LG_E_LIMIT);
+    assert_true(lg_kv_check(&kv));
+    lg_kv_release(&kv, LG_KV_FULL, 0);
+    add(&kv, 1);
+    lg_kv_destroy(&kv);
+}
+
+// Positions are marked with a serial number in a plain array; every table entry must lead to the row written
+// last.
+static void random_walk(void **state)
+{
+    enum { CTX = 3000, STEPS = 20000 };
+    static int64_t row_of[2][200][LG_KV_BLOCK]; // [class][block][row] -> position written there
+    uint64_t rng = 42;
+    lg_kv kv = make(CTX, 100, 90, 1);
+
+    (void)state;
+    for (int s = 0; s < STEPS; s++) {
+        double what = mk_uniform(&rng);
+        if (what < 0.75) {
+            int n = 1 + (int)(mk_uniform(&rng) * 90);
+            if (kv.pos + n > CTX)
+                continue;
+            assert_int_equal(lg_kv_grow(&kv, n, NULL), LG_OK);
+            for (int64_t p = kv.pos; p < kv.pos + n; p++)
+                for (int c = 0; c < 2; c++)
+                    row_of[c][kv.pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK] = p;
+            if (what < 0.7)
+                lg_kv_commit(&kv, n); // else the step failed
+        } else {
+            int64_t to = kv.pos - (int64_t)(mk_uniform(&rng) * mk_uniform(&rng) * 200);
+            bool holds = to >= 0 && lg_kv_holds(&kv, to);
+            to = to < 0 ? 0 : to;
+            assert_int_equal(lg_kv_truncate(&kv, to), holds || to == 0 ? to : 0);
+        }
+        assert_true(lg_kv_check(&kv));
+        for (int c = 0; c < 2; c++) {
+            int64_t from = c && kv.pos > 99 ? kv.pos - 99 : 0;
+            for (int64_t p = from; p < kv.pos; p++) {
+                assert_true(kv.pool[c].table[p / LG_KV_BLOCK] >= 0);
+                assert_int_equal(row_of[c][kv.pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK], p);
+            }
+        }
+    }
+    lg_kv_destroy(&kv);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(context_end),
+        cmocka_unit_test(window_slides),
+        cmocka_unit_test(rewind_has_a_limit),
+        cmocka_unit_test(short_sequences_rewind_freely),
+        cmocka_unit_test(a_failed_step_changes_nothing),
+        cmocka_unit_test(shared_blocks_are_copied_first),
+        cmocka_unit_test(no_free_block_is_an_error),
+        cmocka_unit_test(random_walk),
+    };
+
+    return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
+}
