@@ -83,8 +83,8 @@ static inline size_t lg_tile_bytes(int n_in)
  *                                 s_j = acc_j + acc_(j+4) for j < 4; y = (s_0 + s_2) + (s_1 + s_3).
  *
  * Bits are promised for finite scales and activations; other input gives any value, never a fault. kcheck also holds
- * the reference to a double-precision product of lg_dequant_row's values: |got - ref| <= (blocks + 8) * 2^-24 * sum of
- * |terms|, a term being one fma above.
+ * the reference to a double-precision product of lg_dequant_row's values: |got - ref| <= (chain + 16) * 2^-24 * S, where
+ * chain is the number of fma in a row (or lane) and S the sum of |w| |x| with a weight's min counted beside it.
  */
 typedef struct lg_type_kernels {
     lg_act_kind act;
@@ -112,8 +112,8 @@ typedef struct lg_cpu_kernels {
      * is NULL. */
     void (*quant[LG_ACT_KINDS])(const float *x, int n, void *row);
 
-    /* out[i] = silu(gate[i]) * up[i]. |got - ref| <= 2^-20 |ref| + 2^-120; silu(-large) is -0, never NaN; the bits of
-     * an element do not depend on its place in the array. out may be gate or up. */
+    /* out[i] = silu(gate[i]) * up[i]. |got - ref| <= 2^-20 |ref| + 2^-118 |up|; silu(-large) is -0, never NaN; the bits
+     * of an element do not depend on its place in the array. out may be gate or up. */
     void (*swiglu)(const float *gate, const float *up, float *out, int n);
 
     /* Probes for measure.c. Reads `bytes` (a multiple of 256) at memory speed and returns something that depends on

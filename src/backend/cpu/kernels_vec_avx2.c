@@ -8,7 +8,7 @@
 
 #define VL 8
 typedef __m256 vf;
-enum { VEC_Q = 6, VEC_K = 2, VEC_D = 2 };
+enum { VEC_Q = 6, VEC_Q_F32 = 3, VEC_K = 2, VEC_D = 2 };
 
 #define V_INLINE static inline __attribute__((always_inline))
 
@@ -76,11 +76,22 @@ V_INLINE vf v_exp2i(vf n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
+V_INLINE __m128 sums(vf a, vf b, vf c, vf d)
+{
+    vf halves = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+
+    return _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+}
 V_INLINE void v_sum4(vf a, vf b, vf c, vf d, float *out)
 {
-    vf sums = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    _mm_storeu_ps(out, sums(a, b, c, d));
+}
+V_INLINE void v_sum22(vf a, vf b, vf c, vf d, float *p, float *q)
+{
+    __m128 s = sums(a, b, c, d);
 
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+    _mm_storel_pi((__m64 *)p, s);
+    _mm_storeh_pi((__m64 *)q, s);
 }
 V_INLINE float f16_scalar(unsigned short h)
 {

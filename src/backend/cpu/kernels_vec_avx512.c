@@ -7,7 +7,7 @@
 
 #define VL 16
 typedef __m512 vf;
-enum { VEC_Q = 6, VEC_K = 4, VEC_D = 4 };
+enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4 };
 
 #define V_INLINE static inline __attribute__((always_inline))
 
@@ -79,11 +79,22 @@ V_INLINE __m256 halves(vf a)
 {
     return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
 }
+V_INLINE __m128 sums(vf a, vf b, vf c, vf d)
+{
+    __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(halves(a), halves(b)), _mm256_hadd_ps(halves(c), halves(d)));
+
+    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
+}
 V_INLINE void v_sum4(vf a, vf b, vf c, vf d, float *out)
 {
-    __m256 sums = _mm256_hadd_ps(_mm256_hadd_ps(halves(a), halves(b)), _mm256_hadd_ps(halves(c), halves(d)));
+    _mm_storeu_ps(out, sums(a, b, c, d));
+}
+V_INLINE void v_sum22(vf a, vf b, vf c, vf d, float *p, float *q)
+{
+    __m128 s = sums(a, b, c, d);
 
-    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+    _mm_storel_pi((__m64 *)p, s);
+    _mm_storeh_pi((__m64 *)q, s);
 }
 V_INLINE float f16_scalar(unsigned short h)
 {

@@ -8,7 +8,7 @@
 
 #define VL 4
 typedef float32x4_t vf;
-enum { VEC_Q = 6, VEC_K = 4, VEC_D = 4 };
+enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4 };
 
 #define V_INLINE static inline __attribute__((always_inline))
 
@@ -82,6 +82,13 @@ V_INLINE vf v_exp2i(vf n)
 V_INLINE void v_sum4(vf a, vf b, vf c, vf d, float *out)
 {
     vst1q_f32(out, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
+}
+V_INLINE void v_sum22(vf a, vf b, vf c, vf d, float *p, float *q)
+{
+    vf s = vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d));
+
+    vst1_f32(p, vget_low_f32(s));
+    vst1_f32(q, vget_high_f32(s));
 }
 V_INLINE float f16_scalar(unsigned short h)
 {

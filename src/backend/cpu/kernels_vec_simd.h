@@ -4,12 +4,14 @@
  * The includer defines, before the include:
  *   VL, vf                 lanes (4, 8 or 16) and the vector type
  *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors in pv
+ *   VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again: VEC_Q or 3
  *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory)
  *   v_add v_sub v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b
  *   v_max v_min            when an operand is NaN: NaN, or the second operand
  *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
  *   v_round                to the nearest integer
  *   v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the same for all four
+ *   v_sum22(a, b, c, d, p, q)  the same sums to p[2] and q[2]
  *   f16_scalar(h)          one f16 to float
  *
  * Surprise: blocks of every size run the same sequence of operations per result, which is what makes results
@@ -34,9 +36,20 @@ VEC_INLINE vf load_elem(const void *p, size_t i, bool f16)
     return f16 ? v_load_f16((const uint16_t *)p + i) : v_load((const float *)p + i);
 }
 
-// One block: one accumulator a pair, terms in the order of the dims, then the lane sum.
-VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride, int nq, int nk)
+// Fetches n bytes from p into the cache. Called with a little at a time between the arithmetic: in one burst the
+// requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
+VEC_INLINE void fetch(const char *p, size_t n)
 {
+    for (size_t b = 0; b < n; b += LINE)
+        __builtin_prefetch(p + b);
+}
+
+// One block: one accumulator a pair, terms in the order of the dims, then the lane sum. As many bytes as it reads of
+// the keys are fetched from `ahead`, unless that is NULL.
+VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride, const char *ahead,
+                         int nq, int nk)
+{
+    size_t step = (size_t)nk * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
     vf acc[VEC_Q][4];
     float sum[4];
 
@@ -45,6 +58,8 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
             acc[i][j] = v_zero();
     for (int d = 0; d < dim; d += VL) {
         vf key[4];
+        if (ahead)
+            fetch(ahead + (size_t)(d / VL) * step, step);
         for (int j = 0; j < nk; j++)
             key[j] = load_elem(k, (size_t)(j * dim + d), f16);
         for (int i = 0; i < nq; i++) {
@@ -58,17 +73,16 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
             v_sum4(acc[i][0], acc[i][1], acc[i][2], acc[i][3], s + i * s_stride);
         return;
     }
-    for (int i = 0; i < nq; i += 2) { // two queries by two keys, or what there is of them
-        vf other0 = i + 1 < nq ? acc[i + 1][0] : acc[i][0];
-        vf own1 = nk > 1 ? acc[i][1] : acc[i][0];
-        vf other1 = i + 1 < nq && nk > 1 ? acc[i + 1][1] : acc[i][0];
-        v_sum4(acc[i][0], own1, other0, other1, sum);
-        for (int j = 0; j < nk; j++) {
-            s[i * s_stride + j] = sum[j];
-            if (i + 1 < nq)
-                s[(i + 1) * s_stride + j] = sum[2 + j];
-        }
+    if (nk == 2 && nq % 2 == 0) {
+        for (int i = 0; i < nq; i += 2)
+            v_sum22(acc[i][0], acc[i][1], acc[i + 1][0], acc[i + 1][1], s + i * s_stride, s + (i + 1) * s_stride);
+        return;
     }
+    for (int i = 0; i < nq; i++)
+        for (int j = 0; j < nk; j++) {
+            v_sum4(acc[i][j], acc[i][j], acc[i][j], acc[i][j], sum);
+            s[i * s_stride + j] = sum[0];
+        }
 }
 
 // One block of queries against all keys. `ahead`: the same number of keys, fetched while these are computed.
@@ -79,14 +93,11 @@ VEC_INLINE void qk_queries(const float *q, const void *k, bool f16, int nk, int 
     int j = 0;
 
     for (; j + width <= nk; j += width) {
-        const char *key = (const char *)k + (size_t)j * key_bytes;
-        if (ahead)
-            for (size_t b = 0; b < (size_t)width * key_bytes; b += LINE)
-                __builtin_prefetch(ahead + (size_t)j * key_bytes + b);
-        qk_block(q, key, f16, dim, s + j, s_stride, nq, width);
+        size_t at = (size_t)j * key_bytes;
+        qk_block(q, (const char *)k + at, f16, dim, s + j, s_stride, ahead ? ahead + at : NULL, nq, width);
     }
     for (; j < nk; j++)
-        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, nq, 1);
+        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, NULL, nq, 1);
 }
 
 VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
@@ -95,7 +106,7 @@ VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int 
     const char *next = ahead;
 
     while (nq > 0) {
-        int n = nq >= VEC_Q ? VEC_Q : nq == 5 ? 3 : nq;
+        int most = f16 ? VEC_Q : VEC_Q_F32, n = nq >= most ? most : nq == 5 ? 3 : nq;
         switch (n) {
         case VEC_Q:
             qk_queries(q, k, f16, nk, dim, s, s_stride, next, VEC_Q, VEC_K);
@@ -134,10 +145,11 @@ static void vec_qk_f16(const float *q, int nq, const uint16_t *k, int nk, int di
 
 /* ---- probabilities x values ---- */
 
-// nq queries by nd vectors of dims, all values in turn.
-VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc, int nq,
-                         int nd)
+// nq queries by nd vectors of dims, all values in turn. `ahead` as in qk_block.
+VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc,
+                         const char *ahead, int nq, int nd)
 {
+    size_t step = (size_t)nd * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
     vf sum[VEC_Q][4];
 
     for (int i = 0; i < nq; i++)
@@ -145,6 +157,8 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
             sum[i][d] = v_load(acc + i * dim + d * VL);
     for (int j = 0; j < nv; j++) {
         vf value[4];
+        if (ahead)
+            fetch(ahead + (size_t)j * step, step);
         for (int d = 0; d < nd; d++)
             value[d] = load_elem(v, (size_t)(j * dim + d * VL), f16);
         for (int i = 0; i < nq; i++) {
@@ -158,21 +172,15 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
             v_store(acc + i * dim + d * VL, sum[i][d]);
 }
 
-// One block of queries over all dims. What is to be fetched ahead is spread over the passes.
+// One block of queries over all dims.
 VEC_INLINE void pv_queries(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc,
                            const char *ahead, int nq, int nd)
 {
     size_t elem = f16 ? sizeof(uint16_t) : sizeof(float);
-    size_t bytes = (size_t)nv * (size_t)dim * elem;
-    size_t part = (bytes * (size_t)(nd * VL) / (size_t)dim + LINE - 1) / LINE * LINE;
-    size_t fetched = 0;
 
-    for (int d = 0; d < dim; d += nd * VL) {
-        size_t stop = fetched + part < bytes ? fetched + part : bytes;
-        for (; ahead && fetched < stop; fetched += LINE)
-            __builtin_prefetch(ahead + fetched);
-        pv_block(p, p_stride, (const char *)v + (size_t)d * elem, f16, nv, dim, acc + d, nq, nd);
-    }
+    for (int d = 0; d < dim; d += nd * VL)
+        pv_block(p, p_stride, (const char *)v + (size_t)d * elem, f16, nv, dim, acc + d,
+                 ahead ? ahead + (size_t)nv * (size_t)d * elem : NULL, nq, nd);
 }
 
 VEC_INLINE void pv(const float *p, int p_stride, int nq, const void *v, bool f16, int nv, int dim, float *acc,
