@@ -1,0 +1,183 @@
+/*
+ * backend/cpu/avx2_common: small pieces that the AVX2 kernels share. Static inline; compiled with AVX2, FMA and F16C.
+ *
+ * The sums here follow the trees of kernels.h: four rows are reduced together by transposing adds, which costs less than
+ * three instructions a row and leaves the rows in lanes, ready for one f32 multiply-add.
+ */
+#ifndef LG_BACKEND_CPU_AVX2_COMMON_H
+#define LG_BACKEND_CPU_AVX2_COMMON_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "backend/cpu/blocks.h"
+#include "backend/cpu/kernels.h"
+
+#define LG_INLINE static inline __attribute__((always_inline))
+#define LG_PRAGMA(x) _Pragma(#x)
+#if defined(__clang__)
+#define LG_UNROLL(n) LG_PRAGMA(clang loop unroll_count(n))
+#else
+#define LG_UNROLL(n) LG_PRAGMA(GCC unroll n)
+#endif
+
+/* Unaligned loads and broadcasts from memory. */
+LG_INLINE __m256i load256(const void *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+LG_INLINE __m128i load128(const void *p)
+{
+    return _mm_loadu_si128((const __m128i *)p);
+}
+LG_INLINE __m256i two_halves(const void *low, const void *high)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(low)), load128(high), 1);
+}
+LG_INLINE int32_t load_i32(const void *p)
+{
+    int32_t v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+LG_INLINE __m256i broadcast_i32(const void *p)
+{
+    return _mm256_set1_epi32(load_i32(p));
+}
+
+/* Where the parts of a quantised activation row are. */
+LG_INLINE const int16_t *act_sums(const void *row, int n)
+{
+    return (const int16_t *)(const void *)((const uint8_t *)row + lg_act_sums_at(n));
+}
+LG_INLINE const float *act_scales(const void *row, int n)
+{
+    return (const float *)(const void *)((const uint8_t *)row + lg_act_scales_at(n));
+}
+
+/* Lane i = sum of the eight int32 of row i. */
+LG_INLINE __m128i sum4_i32(__m256i a, __m256i b, __m256i c, __m256i d)
+{
+    __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+    __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+    __m256i all = _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+
+    return _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+
+/* s_j = acc_j + acc_(j+4). */
+LG_INLINE __m128 fold_lanes(__m256 a)
+{
+    return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+}
+/* Lane i = (s_0 + s_2) + (s_1 + s_3) of row i. */
+LG_INLINE __m128 sum4_f32(__m256 a, __m256 b, __m256 c, __m256 d)
+{
+    __m128 sa = fold_lanes(a), sb = fold_lanes(b), sc = fold_lanes(c), sd = fold_lanes(d);
+    __m128 ab = _mm_add_ps(_mm_movelh_ps(sa, sb), _mm_movehl_ps(sb, sa)); // a02 a13 b02 b13
+    __m128 cd = _mm_add_ps(_mm_movelh_ps(sc, sd), _mm_movehl_ps(sd, sc));
+
+    return _mm_add_ps(_mm_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+}
+
+/* The f16 at p[0], p[1], p[2], p[3] as four f32. */
+LG_INLINE __m128 four_f16(const uint8_t *const p[4])
+{
+    __m128i h = _mm_setzero_si128();
+
+    h = _mm_insert_epi16(h, get16(p[0]), 0);
+    h = _mm_insert_epi16(h, get16(p[1]), 1);
+    h = _mm_insert_epi16(h, get16(p[2]), 2);
+    h = _mm_insert_epi16(h, get16(p[3]), 3);
+    return _mm_cvtph_ps(h);
+}
+
+/* The first n of four lanes. */
+LG_INLINE void store_lanes(float *y, __m128 v, int n)
+{
+    if (n >= 4) {
+        _mm_storeu_ps(y, v);
+        return;
+    }
+    float lane[4];
+    _mm_storeu_ps(lane, v);
+    memcpy(y, lane, (size_t)n * sizeof *lane);
+}
+/* The first n of eight lanes. */
+LG_INLINE void store_lanes8(float *y, __m256 v, int n)
+{
+    if (n >= 8) {
+        _mm256_storeu_ps(y, v);
+        return;
+    }
+    float lane[8];
+    _mm256_storeu_ps(lane, v);
+    if (n > 0)
+        memcpy(y, lane, (size_t)n * sizeof *lane);
+}
+
+/* Row pointers of a group of `count` rows of which n exist; the others read row 0 and are not stored. */
+LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const uint8_t **p)
+{
+    for (int i = 0; i < count; i++)
+        p[i] = w->p + (size_t)(row + (i < n ? i : 0)) * w->row_bytes;
+}
+
+/* Decode reads a matrix front to back in groups of four rows, and a group's rows start anew too often for the hardware
+ * to follow. So each step over a group fetches as many bytes as it uses, this far ahead. */
+enum { LG_AHEAD = 4096 };
+LG_INLINE void fetch_ahead(const uint8_t *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)p + LG_AHEAD + i, _MM_HINT_T0);
+}
+
+/* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */
+LG_INLINE void transpose_rows(const uint8_t *const p[8], size_t at, __m256i r[8])
+{
+    __m256i t[8], u[8];
+
+    for (int i = 0; i < 4; i++) {
+        t[i] = two_halves(p[i] + at, p[i + 4] + at);               // dwords 0..3 of rows i and i + 4
+        t[i + 4] = two_halves(p[i] + at + 16, p[i + 4] + at + 16); // dwords 4..7
+    }
+    for (int h = 0; h < 8; h += 4) {
+        u[h] = _mm256_unpacklo_epi32(t[h], t[h + 1]);
+        u[h + 1] = _mm256_unpackhi_epi32(t[h], t[h + 1]);
+        u[h + 2] = _mm256_unpacklo_epi32(t[h + 2], t[h + 3]);
+        u[h + 3] = _mm256_unpackhi_epi32(t[h + 2], t[h + 3]);
+        r[h] = _mm256_unpacklo_epi64(u[h], u[h + 2]);
+        r[h + 1] = _mm256_unpackhi_epi64(u[h], u[h + 2]);
+        r[h + 2] = _mm256_unpacklo_epi64(u[h + 1], u[h + 3]);
+        r[h + 3] = _mm256_unpackhi_epi64(u[h + 1], u[h + 3]);
+    }
+}
+
+/* The same for 16 bytes a row: r[0..3]. */
+LG_INLINE void transpose_half_rows(const uint8_t *const p[8], size_t at, __m256i r[4])
+{
+    __m256i t[4], u[4];
+
+    for (int i = 0; i < 4; i++)
+        t[i] = two_halves(p[i] + at, p[i + 4] + at);
+    u[0] = _mm256_unpacklo_epi32(t[0], t[1]);
+    u[1] = _mm256_unpackhi_epi32(t[0], t[1]);
+    u[2] = _mm256_unpacklo_epi32(t[2], t[3]);
+    u[3] = _mm256_unpackhi_epi32(t[2], t[3]);
+    r[0] = _mm256_unpacklo_epi64(u[0], u[2]);
+    r[1] = _mm256_unpackhi_epi64(u[0], u[2]);
+    r[2] = _mm256_unpacklo_epi64(u[1], u[3]);
+    r[3] = _mm256_unpackhi_epi64(u[1], u[3]);
+}
+
+/* Eight f16, each in the low half of an int32 lane, to f32. */
+LG_INLINE __m256 f16_of_lanes(__m256i v)
+{
+    __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xFFFF));
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), _MM_SHUFFLE(3, 1, 2, 0));
+
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+
+#endif

@@ -1,0 +1,196 @@
+/*
+ * backend/cpu/avx2_q32: types with blocks of 32 signed codes and one f32 scale, AVX2. Q8_0 is read in place; the others
+ * (and NVFP4, whose runs are 16) come through blocks.h.
+ *
+ * vpmaddubsw takes an unsigned and a signed operand and saturates at int16. |w| is the unsigned one and a * sign(w) the
+ * signed one: at most 2 * 128 * 127 = 32512, exact.
+ *
+ * Tile of gemm, for each run of E (32 or 16) inputs: E / 4 steps of 64 bytes, a step holding 4 consecutive codes of
+ * each of the 16 rows; then 16 f32 scales; then, for types with mins, 16 f32 mins.
+ */
+#ifndef LG_BACKEND_CPU_AVX2_Q32_H
+#define LG_BACKEND_CPU_AVX2_Q32_H
+
+#include "backend/cpu/avx2_common.h"
+
+/* Eight int32, each the sum of four products of signed bytes: w is given as |w| and w. */
+LG_INLINE __m256i dot_signed(__m256i abs_w, __m256i w, __m256i a)
+{
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(abs_w, _mm256_sign_epi8(a, w)), _mm256_set1_epi16(1));
+}
+
+static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float *y)
+{
+    const int8_t *q = x;
+    const float *scales = act_scales(x, w->n_in);
+
+    for (int r = 0; r < n_rows; r += 4) {
+        const uint8_t *p[4];
+        __m128 acc = _mm_setzero_ps();
+
+        row_pointers(w, row + r, n_rows - r, 4, p);
+        const uint8_t *at = p[0];
+        for (int b = 0; b < w->n_in / 32; b++, at += 4 * 34) {
+            __m256i a = load256(q + 32 * b), dot[4];
+
+            fetch_ahead(at, 4 * 34);
+            for (int i = 0; i < 4; i++) {
+                __m256i v = load256(p[i] + 2);
+
+                dot[i] = dot_signed(_mm256_abs_epi8(v), v, a);
+            }
+            __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
+            acc = _mm_fmadd_ps(_mm_mul_ps(four_f16(p), _mm_set1_ps(scales[b])), sum, acc);
+            for (int i = 0; i < 4; i++)
+                p[i] += 34;
+        }
+        store_lanes(y + r, acc, n_rows - r);
+    }
+}
+
+/* ---- tiles ---- */
+
+LG_INLINE size_t run_bytes(int elems, bool has_min)
+{
+    return (size_t)elems * LG_TILE_ROWS + (has_min ? 2 : 1) * LG_TILE_ROWS * sizeof(float);
+}
+
+static void unpack_q8_0(const lg_mat *w, int row, int n_rows, void *tile)
+{
+    const uint8_t *p[LG_TILE_ROWS];
+    uint8_t *out = tile;
+
+    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    for (int b = 0; b < w->n_in / 32; b++, out += run_bytes(32, false)) {
+        for (int half = 0; half < 2; half++) {
+            __m256i t[8];
+
+            transpose_rows(p + 8 * half, 2, t);
+            for (int i = 0; i < 8; i++)
+                _mm256_store_si256((__m256i *)(out + 64 * i + 32 * half), t[i]);
+            float *d = (float *)(void *)(out + 512) + 8 * half;
+            _mm_store_ps(d, four_f16(p + 8 * half));
+            _mm_store_ps(d + 4, four_f16(p + 8 * half + 4));
+        }
+        for (int i = 0; i < LG_TILE_ROWS; i++)
+            p[i] += 34;
+    }
+}
+
+/* Any other type of this family. */
+LG_INLINE void unpack_runs(lg_qtype type, const lg_mat *w, int row, int n_rows, void *tile)
+{
+    const uint8_t *p[LG_TILE_ROWS];
+    int elems = lg_run_elems(type);
+    bool has_min = lg_run_has_min(type);
+    uint8_t *out = tile;
+    lg_terms t;
+
+    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    for (int r = 0; r < w->n_in / elems; r++, out += run_bytes(elems, has_min))
+        for (int i = 0; i < LG_TILE_ROWS; i++) {
+            float *d = (float *)(void *)(out + (size_t)elems * LG_TILE_ROWS);
+
+            lg_terms_get(type, p[i], r, &t);
+            for (int k = 0; k < elems; k += 4)
+                memcpy(out + 16 * k + 4 * i, t.code + k, 4);
+            d[i] = t.d;
+            if (has_min)
+                d[LG_TILE_ROWS + i] = t.m;
+        }
+}
+
+/* 16 rows by n_cols columns; everything but the pointers is a constant where this is inlined. */
+LG_INLINE void gemm_runs_cols(const uint8_t *tile, int n_in, int elems, bool has_min, int n_rows,
+                              const uint8_t *const *x, int n_cols, float *y, size_t y_stride)
+{
+    __m256 acc[2 * 4];
+
+    for (int i = 0; i < 2 * n_cols; i++)
+        acc[i] = _mm256_setzero_ps();
+    for (int r = 0; r < n_in / elems; r++, tile += run_bytes(elems, has_min)) {
+        const float *d = (const float *)(const void *)(tile + (size_t)elems * LG_TILE_ROWS);
+        __m256i dot[2 * 4];
+
+        for (int i = 0; i < 2 * n_cols; i++)
+            dot[i] = _mm256_setzero_si256();
+        for (int k = 0; k < elems / 4; k++) {
+            __m256i w0 = load256(tile + 64 * k), w1 = load256(tile + 64 * k + 32);
+            __m256i u0 = _mm256_abs_epi8(w0), u1 = _mm256_abs_epi8(w1);
+
+            for (int c = 0; c < n_cols; c++) {
+                __m256i a = broadcast_i32(x[c] + (size_t)r * (size_t)elems + 4 * k);
+
+                dot[2 * c] = _mm256_add_epi32(dot[2 * c], dot_signed(u0, w0, a));
+                dot[2 * c + 1] = _mm256_add_epi32(dot[2 * c + 1], dot_signed(u1, w1, a));
+            }
+        }
+        for (int c = 0; c < n_cols; c++) {
+            __m256 da = _mm256_set1_ps(act_scales(x[c], n_in)[r * elems / 32]);
+
+            for (int h = 0; h < 2; h++)
+                acc[2 * c + h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(d + 8 * h), da),
+                                                 _mm256_cvtepi32_ps(dot[2 * c + h]), acc[2 * c + h]);
+            if (has_min) {
+                const int16_t *s = act_sums(x[c], n_in) + 2 * r;
+                __m256 sum = _mm256_set1_ps((float)(s[0] + s[1]));
+
+                for (int h = 0; h < 2; h++)
+                    acc[2 * c + h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(d + LG_TILE_ROWS + 8 * h), da), sum,
+                                                     acc[2 * c + h]);
+            }
+        }
+    }
+    for (int c = 0; c < n_cols; c++) {
+        store_lanes8(y + (size_t)c * y_stride, acc[2 * c], n_rows);
+        store_lanes8(y + (size_t)c * y_stride + 8, acc[2 * c + 1], n_rows - 8);
+    }
+}
+
+LG_INLINE void gemm_runs(int elems, bool has_min, const void *tile, int n_in, int n_rows, const lg_acts *x,
+                         const int32_t *idx, int n_cols, float *y, size_t y_stride)
+{
+    for (int c = 0; c < n_cols; c += 4) {
+        const uint8_t *a[4];
+        int n = n_cols - c < 4 ? n_cols - c : 4;
+        float *out = y + (size_t)c * y_stride;
+
+        for (int i = 0; i < n; i++)
+            a[i] = x->p + (size_t)(idx ? idx[c + i] : c + i) * x->stride;
+        if (n == 4)
+            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 4, out, y_stride);
+        else if (n == 3)
+            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 3, out, y_stride);
+        else if (n == 2)
+            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 2, out, y_stride);
+        else
+            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 1, out, y_stride);
+    }
+}
+
+#define RUN_GEMM(name, elems, has_min)                                                                             \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,     \
+                     float *y, size_t y_stride)                                                                    \
+    {                                                                                                              \
+        gemm_runs(elems, has_min, tile, n_in, n_rows, x, idx, n_cols, y, y_stride);                                \
+    }
+
+RUN_GEMM(gemm_runs32, 32, false)
+RUN_GEMM(gemm_runs32_min, 32, true)
+RUN_GEMM(gemm_runs16, 16, false)
+
+#define RUN_UNPACK(id)                                                                                             \
+    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
+    {                                                                                                              \
+        unpack_runs(LG_##id, w, row, n_rows, tile);                                                                \
+    }
+
+RUN_UNPACK(Q4_0)
+RUN_UNPACK(Q4_1)
+RUN_UNPACK(Q5_0)
+RUN_UNPACK(Q5_1)
+RUN_UNPACK(IQ4_NL)
+RUN_UNPACK(MXFP4)
+RUN_UNPACK(NVFP4)
+
+#endif
