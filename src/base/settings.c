@@ -72,7 +72,7 @@ lg_setting_id lg_setting_find(lg_str name)
     return LG_SET_END;
 }
 
-const char *lg_settings_conf_path(lg_arena *a)
+bool lg_settings_conf_path(lg_arena *a, const char **out)
 {
     static const char tail[] = "/lagoon/lagoon.conf";
     const char *base = lg_env(LG_ENV_XDG_CONFIG_HOME), *middle = "";
@@ -81,13 +81,16 @@ const char *lg_settings_conf_path(lg_arena *a)
         base = lg_env(LG_ENV_HOME);
         middle = "/.config";
     }
+    *out = NULL;
     if (!base)
-        return NULL;
+        return true;
     size_t n = strlen(base) + strlen(middle) + sizeof tail;
     char *path = lg_arena_alloc(a, n);
-    if (path)
-        (void)snprintf(path, n, "%s%s%s", base, middle, tail);
-    return path;
+    if (!path)
+        return false;
+    (void)snprintf(path, n, "%s%s%s", base, middle, tail);
+    *out = path;
+    return true;
 }
 
 const char *lg_settings_tilde(lg_arena *a, const char *path)
@@ -524,7 +527,8 @@ lg_status lg_settings_load(lg_settings *s, const lg_command *cmd, int argc, char
     *s = (lg_settings){0};
     *out = (lg_words){0};
     lg_arena_init(&s->arena, ARENA_LIMIT);
-    s->conf_path = lg_settings_conf_path(&s->arena);
+    if (!lg_settings_conf_path(&s->arena, &s->conf_path))
+        return no_memory(err);
     LG_TRY(apply_defaults(&l));
     l.err = &weaker_err;
     lg_status weaker = apply_weaker(&l, &file);

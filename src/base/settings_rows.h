@@ -48,8 +48,8 @@ LG_NODISCARD lg_status lg_settings_read_file(lg_settings *s, lg_err *err);
 
 /* The setting of that name (underscores), or LG_SET_END. */
 lg_setting_id lg_setting_find(lg_str name);
-/* Where lagoon.conf is looked for; NULL when there is no home directory or no memory. */
-const char *lg_settings_conf_path(lg_arena *a);
+/* Where lagoon.conf is looked for; NULL when there is no home directory. False: out of memory. */
+LG_NODISCARD bool lg_settings_conf_path(lg_arena *a, const char **out);
 /* `path` with the home directory as ~, in the arena; path itself when that is not its beginning. */
 const char *lg_settings_tilde(lg_arena *a, const char *path);
 

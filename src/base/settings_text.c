@@ -306,7 +306,11 @@ lg_status lg_settings_init(const lg_setting_id *ids, char *path, size_t n, lg_er
 
     lg_arena_init(&arena, 1 << 16);
     lg_buf_init(&text, TEMPLATE_MAX);
-    const char *where = lg_settings_conf_path(&arena);
+    const char *where = NULL;
+    if (!lg_settings_conf_path(&arena, &where)) {
+        st = LG_FAIL(err, LG_E_NOMEM, "out of memory");
+        goto out;
+    }
     if (!where) {
         st = LG_FAIL(err, LG_E_INPUT, "no home directory; set HOME or XDG_CONFIG_HOME");
         goto out;
