@@ -1,0 +1,62 @@
+#!/bin/sh
+# The rules that a script can see:
+#   sources   no getenv outside base/settings.c, no tabs or trailing blanks, no notes that something is missing,
+#             headers guarded by their own name, each file opened by a comment that says what it is for
+#   objects   (BUILD given) an ISA kernel file exports exactly one symbol, its lg_cpu_*init_*; everything else that is
+#             exported begins with lg_
+#
+#   tools/check-style.sh [BUILD [SOURCE_ROOT]]; BUILD may be empty
+set -eu
+build=${1:-}
+[ -z "$build" ] || build=$(cd "$build" && pwd)
+cd "${2:-$(dirname "$0")/..}"
+faults=0
+
+sources=$(find src tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.m' \) | sort)
+[ -n "$sources" ] || { echo "no sources found"; exit 1; }
+# shellcheck disable=SC2086
+found=$(awk '
+function fault(text) { printf "%s:%d: %s\n", FILENAME, FNR, text }
+FNR == 1 {
+    if ($0 !~ /^\/\*/) fault("a file begins with a comment that says what it is for")
+    guard = ""
+    want = FILENAME
+    sub(/^src\//, "", want)
+    gsub(/[^A-Za-z0-9]/, "_", want)
+    want = "LG_" toupper(want)
+}
+FILENAME ~ /^src.*\.h$/ && /^#ifndef/ && guard == "" {
+    guard = $2
+    if (guard != want) fault("the guard is " guard "; it should be " want)
+}
+/\t/ { fault("a tab") }
+/[ \t]$/ { fault("blanks at the end of the line") }
+/getenv[ \t]*\(/ && FILENAME != "src/base/settings.c" && FILENAME ~ /^src/ { fault("getenv belongs in base/settings.c") }
+/(^|[^A-Za-z])(TODO|FIXME)([^A-Za-z]|$)/ { fault("an admission that something is missing") }
+/[^a-zA-Z_](alloca|gets|sprintf|strtok)[ \t]*\(/ && FILENAME ~ /^src/ { fault("a function that is not used here") }' $sources)
+if [ -n "$found" ]; then
+    echo "$found"
+    faults=$(echo "$found" | wc -l)
+fi
+
+if [ -n "$build" ]; then
+    for object in $(find "$build/src" -name '*.o' | sort); do
+        exported=$("${NM:-nm}" -g --defined-only "$object" | awk 'NF == 3 && $2 ~ /[TDRBC]/ { print $3 }')
+        case $object in
+        */lib*lg_cpu_*.a.p/*)
+            n=$(echo "$exported" | grep -c . || true)
+            if [ "$n" -ne 1 ] || ! echo "$exported" | grep -q '^_\{0,1\}lg_cpu_[a-z_]*init_'; then
+                echo "$object: an ISA file exports its init alone, not:" $exported
+                faults=$((faults + 1))
+            fi
+            ;;
+        esac
+        strangers=$(echo "$exported" | grep -v -e '^_\{0,1\}lg_' -e '^_\{0,1\}main$' -e '^$' -e '^__' || true)
+        if [ -n "$strangers" ]; then
+            echo "$object: exported names begin with lg_, not:" $strangers
+            faults=$((faults + 1))
+        fi
+    done
+fi
+echo "$faults faults"
+[ "$faults" -eq 0 ]
