@@ -29,6 +29,7 @@ pkg-config      # finds the libraries below
 libjansson-dev  # JSON
 libpcre2-dev    # regular expressions of the tokenizer
 libinih-dev     # lagoon.conf
+libxxhash-dev   # checksums
 libedit-dev     # line editing in chat
 "
 apt_test="
@@ -48,6 +49,7 @@ pkg-config
 jansson
 pcre2
 inih
+xxhash
 "
 brew_test="
 cmocka
@@ -117,7 +119,7 @@ else
     for tool in cc meson ninja pkg-config; do
         command -v $tool >/dev/null 2>&1 || {
             echo "setup: neither apt nor brew is here, and $tool is missing; lagoon needs:" >&2
-            echo "  a C17 compiler, meson, ninja, pkg-config, jansson, pcre2, inih, libedit; for tests cmocka, python3" >&2
+            echo "  a C17 compiler, meson, ninja, pkg-config, jansson, pcre2, inih, xxhash, libedit; for tests cmocka, python3" >&2
             exit 1
         }
     done
