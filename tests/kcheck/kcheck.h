@@ -55,9 +55,12 @@ bool kc_same(kc *t, const float *got, const float *want, int n, const char *what
 void kc_case_types(kc *t);  /* gemv, unpack, gemm of each weight type */
 void kc_case_quant(kc *t);  /* activation rows */
 void kc_case_swiglu(kc *t);
+void kc_case_vec(kc *t);    /* float kernels: attention, norms, softmax, KV types */
 void kc_case_linear(kc *t); /* backend ops from here on */
 void kc_case_moe(kc *t);
 void kc_case_route(kc *t);
+void kc_case_attention(kc *t);
+void kc_case_misc(kc *t);
 
 /* Times every kernel of the level. */
 void kc_bench(kc *t);

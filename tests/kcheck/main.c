@@ -19,7 +19,8 @@ typedef struct kc_entry {
 
 static const kc_entry cases[] = {
     {"types", kc_case_types},   {"quant", kc_case_quant}, {"swiglu", kc_case_swiglu},
-    {"linear", kc_case_linear}, {"moe", kc_case_moe},     {"route", kc_case_route},
+    {"vec", kc_case_vec},       {"linear", kc_case_linear}, {"moe", kc_case_moe},
+    {"route", kc_case_route},   {"attention", kc_case_attention}, {"misc", kc_case_misc},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
