@@ -2,16 +2,16 @@
  * text/merge: see merge.h. Two open-addressing tables: texts of symbols, and pairs of symbols with their rank.
  *
  * Merging takes the lowest rank first and the leftmost pair on ties. Up to SHORT bytes that is a scan over an array.
- * Beyond, symbols form a linked list, each adjacent pair that has a rank is a member of that rank's bucket, and a heap
- * holds the ranks whose bucket is in use. A bucket is a list in order of position; it is built out of at most a few
- * ascending runs, so sorting it when its turn comes costs little.
+ * Beyond, each adjacent pair that has a rank is a member of that rank's bucket, and a heap holds the ranks whose bucket
+ * is in use. A bucket is a list in order of position; it is built out of a few ascending runs, so sorting it when its
+ * turn comes costs little. Twelve bytes of scratch a byte of text keep even megabytes in the allocator's reach.
  */
 #include "text/merge.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT = 64, NONE = -1, KEEP_SYMBOLS = 1 << 16 };
+enum { SHORT = 64, NONE = -1, OUTSIDE = INT32_MIN, KEEP_SYMBOLS = 1 << 17 };
 
 typedef struct text_slot {
     uint32_t hash;
@@ -34,15 +34,17 @@ struct lg_merge_table {
     size_t n_ranks;
     lg_str *extra; /* texts of the symbols past the vocabulary */
     size_t n_extra, extra_cap;
-    uint8_t *whole; /* tokens that merging their own text gives back */
+    int32_t *length; /* bytes, by symbol */
+    uint8_t *whole;  /* tokens that merging their own text gives back */
     int32_t byte_token[256];
 };
 
+/* One byte of a long pre-token. A symbol is known by its first byte; `symbol` of its last one, when that is another, holds
+ * the length, negated, so that the way to the left is as short as the way to the right. The pair that starts with the
+ * symbol is a member of a bucket unless `up` is OUTSIDE; at either end of the bucket's list stands ~rank. */
 struct lg_merge_symbol {
     int32_t symbol;
-    int32_t prev, next; /* neighbours in the text */
-    int32_t rank;       /* of the pair that starts here, or NONE */
-    int32_t up, down;   /* neighbours in that rank's bucket */
+    int32_t up, down;
 };
 
 struct lg_merge_bucket {
@@ -227,6 +229,20 @@ static lg_status add_rules(lg_merge_table *t, lg_err *err)
     return LG_OK;
 }
 
+static lg_status measure(lg_merge_table *t, lg_err *err)
+{
+    size_t n = (size_t)t->n_vocab + t->n_extra;
+
+    t->length = malloc(n * sizeof *t->length);
+    if (!t->length)
+        return LG_FAIL(err, LG_E_NOMEM, "out of memory for %zu symbols", n);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = symbol_text(t, (int32_t)i).n;
+        t->length[i] = len < INT32_MAX ? (int32_t)len : INT32_MAX; // no text that is merged is as long
+    }
+    return LG_OK;
+}
+
 // Whole-token look-up may stand in for merging only where merging would give the same: find out for each token.
 static lg_status check_whole(lg_merge_table *t, lg_err *err)
 {
@@ -275,6 +291,8 @@ lg_status lg_merge_table_create(const lg_vocab *v, lg_merge_table **out, lg_err 
     if (st == LG_OK)
         st = add_rules(t, err);
     if (st == LG_OK)
+        st = measure(t, err);
+    if (st == LG_OK)
         st = check_whole(t, err);
     if (st != LG_OK) {
         lg_merge_table_destroy(t);
@@ -292,6 +310,7 @@ void lg_merge_table_destroy(lg_merge_table *t)
     free(t->pair);
     free(t->product);
     free(t->extra);
+    free(t->length);
     free(t->whole);
     free(t);
 }
@@ -380,12 +399,12 @@ static void bucket_add(lg_merge_room *r, int32_t at, int32_t rank)
 {
     symbol *s = &r->symbol[at];
 
-    s->rank = rank;
+    s->up = OUTSIDE;
     if (rank == NONE)
         return;
     bucket *b = &r->bucket[rank];
-    s->up = b->tail;
-    s->down = NONE;
+    s->up = b->tail == NONE ? ~rank : b->tail;
+    s->down = ~rank;
     if (b->tail == NONE) {
         b->head = at;
         b->sorted = true;
@@ -404,18 +423,17 @@ static void bucket_remove(lg_merge_room *r, int32_t at)
 {
     symbol *s = &r->symbol[at];
 
-    if (s->rank == NONE)
+    if (s->up == OUTSIDE)
         return;
-    bucket *b = &r->bucket[s->rank];
-    if (s->up == NONE)
-        b->head = s->down;
+    if (s->up < 0)
+        r->bucket[~s->up].head = s->down < 0 ? NONE : s->down;
     else
         r->symbol[s->up].down = s->down;
-    if (s->down == NONE)
-        b->tail = s->up;
+    if (s->down < 0)
+        r->bucket[~s->down].tail = s->up < 0 ? NONE : s->up;
     else
         r->symbol[s->down].up = s->up;
-    s->rank = NONE;
+    s->up = OUTSIDE;
 }
 
 // Two ascending lists into one; only `down` is kept.
@@ -423,26 +441,26 @@ static int32_t join_lists(symbol *s, int32_t a, int32_t b)
 {
     int32_t head = NONE, *to = &head;
 
-    while (a != NONE && b != NONE) {
+    while (a >= 0 && b >= 0) {
         int32_t *least = a < b ? &a : &b;
         *to = *least;
         to = &s[*least].down;
         *least = *to;
     }
-    *to = a != NONE ? a : b;
+    *to = a >= 0 ? a : b;
     return head;
 }
 
 // Natural merge sort: level k of `run` holds the union of 2^k ascending runs.
-static void bucket_sort(symbol *s, bucket *b)
+static void bucket_sort(symbol *s, bucket *b, int32_t rank)
 {
     int32_t run[32], at = b->head;
 
     for (int k = 0; k < 32; k++)
         run[k] = NONE;
-    while (at != NONE) {
+    while (at >= 0) {
         int32_t first = at, last = at;
-        while (s[last].down != NONE && s[last].down > last)
+        while (s[last].down > last)
             last = s[last].down;
         at = s[last].down;
         s[last].down = NONE;
@@ -456,30 +474,31 @@ static void bucket_sort(symbol *s, bucket *b)
     for (int k = 0; k < 32; k++)
         at = join_lists(s, at, run[k]);
     b->head = at;
-    for (int32_t up = NONE; at != NONE; up = at, at = s[at].down) {
+    for (int32_t up = ~rank; at >= 0; up = at, at = s[at].down) {
         s[at].up = up;
         b->tail = at;
     }
+    s[b->tail].down = ~rank;
     b->sorted = true;
 }
 
-// The pair at the head of a rank's bucket becomes its product.
-static void merge_pair(const lg_merge_table *t, lg_merge_room *r, int32_t at)
+// The pair at the head of a rank's bucket becomes its product. `n` is the length of the text.
+static void merge_pair(const lg_merge_table *t, lg_merge_room *r, int32_t rank, int32_t n)
 {
-    symbol *s = &r->symbol[at];
-    int32_t product = t->product[s->rank], gone = s->next, left = s->prev;
+    symbol *s = r->symbol;
+    int32_t at = r->bucket[rank].head, product = t->product[rank];
+    int32_t right = at + t->length[s[at].symbol], next = right + t->length[s[right].symbol];
 
     bucket_remove(r, at);
-    bucket_remove(r, gone);
-    s->symbol = product;
-    s->next = r->symbol[gone].next;
-    if (s->next != NONE) {
-        r->symbol[s->next].prev = at;
-        bucket_add(r, at, rank_of(t, product, r->symbol[s->next].symbol));
-    }
-    if (left != NONE) {
+    bucket_remove(r, right);
+    s[at].symbol = product;
+    s[next - 1].symbol = at - next;
+    if (next < n)
+        bucket_add(r, at, rank_of(t, product, s[next].symbol));
+    if (at > 0) {
+        int32_t left = s[at - 1].symbol < 0 ? at + s[at - 1].symbol : at - 1;
         bucket_remove(r, left);
-        bucket_add(r, left, rank_of(t, r->symbol[left].symbol, product));
+        bucket_add(r, left, rank_of(t, s[left].symbol, product));
     }
 }
 
@@ -503,26 +522,27 @@ static bool make_room(const lg_merge_table *t, lg_merge_room *r, size_t n)
 static size_t merge_long(const lg_merge_table *t, lg_merge_room *r, lg_str text, int32_t *out)
 {
     int32_t n = (int32_t)text.n;
+    symbol *s = r->symbol;
     size_t n_out = 0;
 
     for (int32_t i = 0; i < n; i++)
-        r->symbol[i] = (symbol){.symbol = t->byte_token[(unsigned char)text.p[i]], .prev = i - 1,
-                                .next = i + 1 < n ? i + 1 : NONE, .rank = NONE};
+        s[i] = (symbol){.symbol = t->byte_token[(unsigned char)text.p[i]], .up = OUTSIDE};
     for (int32_t i = 0; i + 1 < n; i++)
-        bucket_add(r, i, rank_of(t, r->symbol[i].symbol, r->symbol[i + 1].symbol));
+        bucket_add(r, i, rank_of(t, s[i].symbol, s[i + 1].symbol));
     while (r->n_heap > 0) {
-        bucket *b = &r->bucket[r->heap[0]];
+        int32_t rank = r->heap[0];
+        bucket *b = &r->bucket[rank];
         if (b->head == NONE) {
             b->queued = false;
             heap_pop(r);
             continue;
         }
         if (!b->sorted)
-            bucket_sort(r->symbol, b);
-        merge_pair(t, r, b->head);
+            bucket_sort(s, b, rank);
+        merge_pair(t, r, rank, n);
     }
-    for (int32_t i = 0; i != NONE; i = r->symbol[i].next)
-        n_out = emit(t, r->symbol[i].symbol, out, n_out);
+    for (int32_t i = 0; i < n; i += t->length[s[i].symbol])
+        n_out = emit(t, s[i].symbol, out, n_out);
     return n_out;
 }
 
