@@ -5,6 +5,8 @@
  */
 #include "app/app.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -54,9 +56,32 @@ bool lg_app_interrupted(const lg_app *app)
     return app->cancel && atomic_load(app->cancel);
 }
 
+static int stdout_errno; /* of the first write that failed */
+
 bool lg_app_stdout_ok(void)
 {
-    return fflush(stdout) == 0 && !ferror(stdout);
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    if (stdout_errno == 0)
+        stdout_errno = errno;
+    return false;
+}
+
+int lg_app_stdout_judge(int rc)
+{
+    struct pollfd pfd = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+    if (lg_app_stdout_ok() || rc == LG_EXIT_INTERRUPTED)
+        return rc;
+    // a write inside printf leaves no errno behind, but the pipe still tells
+    if (stdout_errno == EPIPE || (poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR)))
+        return LG_EXIT_OK;
+    if (rc == LG_EXIT_OK) {
+        lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "", stdout_errno ? strerror(stdout_errno) : "");
+        rc = LG_EXIT_FAILED;
+    }
+    return rc;
 }
 
 int lg_app_fail(const lg_err *err)

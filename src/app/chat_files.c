@@ -179,6 +179,8 @@ lg_status lg_chat_save(const lg_talk *t, const char *path, lg_err *err)
     put_saved(t, &b);
     st = write_file(path, &b, err);
     lg_buf_free(&b);
+    if (st == LG_OK)
+        (void)chmod(path, 0600); // what was said is its owner's
     return st;
 }
 

@@ -37,6 +37,7 @@ struct lg_input {
     EditLine *el;
     HistoryW *history;
     FILE *out; /* the terminal */
+    char *history_path; /* or NULL */
     wchar_t prompt[32];
     wchar_t *preset;
     paste *pastes;
@@ -362,8 +363,8 @@ static void open_history(lg_input *in)
         return;
     (void)history_w(in->history, &ev, H_SETSIZE, HISTORY_MAX);
     (void)history_w(in->history, &ev, H_SETUNIQUE, 1);
-    if (in->p.history)
-        (void)history_w(in->history, &ev, H_LOAD, in->p.history); // not there yet: an empty history
+    if (in->history_path)
+        (void)history_w(in->history, &ev, H_LOAD, in->history_path); // not there yet: an empty history
     (void)el_wset(in->el, EL_HIST, history_w, in->history);
 }
 
@@ -374,11 +375,13 @@ lg_status lg_input_open(const lg_input_params *p, lg_input **out, lg_err *err)
     if (!in)
         return LG_FAIL(err, LG_E_NOMEM, "out of memory");
     in->p = *p;
+    in->history_path = p->history ? strdup(p->history) : NULL;
     lg_buf_init(&in->raw, LG_INPUT_MAX);
     in->out = isatty(STDERR_FILENO) ? stderr : stdout;
     if (p->editor) {
         in->el = el_init("lagoon", stdin, in->out, in->out);
         if (!in->el) {
+            free(in->history_path);
             free(in);
             return LG_FAIL(err, LG_E_IO, "the line editor does not start on this terminal");
         }
@@ -409,14 +412,15 @@ void lg_input_close(lg_input *in)
 
     if (!in)
         return;
-    if (in->history && in->p.history)
-        (void)history_w(in->history, &ev, H_SAVE, in->p.history);
+    if (in->history && in->history_path)
+        (void)history_w(in->history, &ev, H_SAVE, in->history_path);
     if (in->el)
         el_end(in->el);
     if (in->history)
         history_wend(in->history);
     forget_pastes(in);
     free(in->preset);
+    free(in->history_path);
     lg_buf_free(&in->raw);
     free(in);
 }

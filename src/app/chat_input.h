@@ -26,8 +26,8 @@ typedef enum lg_input_kind {
 typedef struct lg_input_params {
     bool editor;               /* stdin is a terminal */
     bool escapes;              /* the terminal knows escape sequences */
-    const char *history;       /* file, or NULL */
-    const char *const *words;  /* what Tab completes at the start of a line */
+    const char *history;       /* file, or NULL; copied */
+    const char *const *words;  /* what Tab completes at the start of a line; outlive the input */
     int n_words;
 } lg_input_params;
 

@@ -68,7 +68,8 @@ static void print_footer(lg_console *c)
     lg_turn_figures(&c->talk.turn, &b);
     lg_term_style(stderr, &c->term, LG_STYLE_DIM);
     (void)fprintf(stderr, "%.*s", (int)b.n, b.p);
-    lg_term_style(stderr, &c->term, LG_STYLE_PLAIN);
+    if (c->term.color)
+        lg_term_style(stderr, &c->term, LG_STYLE_PLAIN);
     (void)fputc('\n', stderr);
     lg_buf_free(&b);
 }

@@ -191,12 +191,18 @@ static int run(lg_app *app)
     }
     lg_show_init(&show, app->set.color);
     show.silent = app->common.json;
-    lg_app_catch_interrupt(app, 2);
     if (read_prompt(o, &prompt, &heap, &err) != LG_OK || lg_app_engine_params(app, &params, &err) != LG_OK ||
-        lg_app_engine_open(app, &params, &e, &err) != LG_OK || answer(app, o, &asking, e, prompt, &turn, &err) != LG_OK)
+        lg_app_engine_open(app, &params, &e, &err) != LG_OK) {
+        rc = lg_app_fail(&err);
+        goto out;
+    }
+    // until here Ctrl-C may simply end the process
+    lg_app_catch_interrupt(app, 2);
+    if (answer(app, o, &asking, e, prompt, &turn, &err) != LG_OK)
         rc = lg_app_fail(&err);
     else if (lg_app_interrupted(app) && !turn.closed)
         rc = LG_EXIT_INTERRUPTED;
+out:
     lg_engine_close(e);
     lg_show_free(&show);
     free(heap);

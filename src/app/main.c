@@ -6,12 +6,9 @@
  * Surprise: stdout is judged after the command returned, once for all commands: a reader that went away is a quiet 0,
  * any other write error is one line and 1.
  */
-#include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "app/commands.h"
 #include "base/log.h"
@@ -188,32 +185,10 @@ static int dispatch(lg_app *app, int argc, char **argv)
     return unknown_command(word);
 }
 
-/* What became of stdout decides over success: the reader may have left, or the disk may be full. */
-static int judge_stdout(int rc)
-{
-    struct pollfd pfd = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    int why = 0;
-
-    errno = 0;
-    if (fflush(stdout) != 0)
-        why = errno;
-    else if (!ferror(stdout))
-        return rc;
-    if (why == EPIPE || (poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR)))
-        return rc == LG_EXIT_INTERRUPTED ? rc : LG_EXIT_OK;
-    if (rc == LG_EXIT_OK) {
-        lg_app_say("stdout: cannot write%s%s", why ? ": " : "", why ? strerror(why) : "");
-        rc = LG_EXIT_FAILED;
-    }
-    return rc;
-}
-
 int main(int argc, char **argv)
 {
     static lg_app app; // the settings are too much for a frame, and there is one per process
-    int rc;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    rc = judge_stdout(dispatch(&app, argc, argv));
-    return rc;
+    return lg_app_stdout_judge(dispatch(&app, argc, argv));
 }

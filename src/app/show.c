@@ -94,7 +94,7 @@ static void end_thinking(lg_show *s)
         lg_term_style(stdout, &s->term, LG_STYLE_DIM);
     (void)fprintf(stdout, "thought ~%s tokens, %s", lg_fig_count(&f[0], s->think_pieces),
                   lg_fig_time(&f[1], (double)(lg_now_us() - s->think_start_us) / 1e6));
-    if (s->think != LG_SHOW_FULL)
+    if (s->think != LG_SHOW_FULL && s->term.color)
         lg_term_style(stdout, &s->term, LG_STYLE_PLAIN);
     (void)fputs("\n\n", stdout);
     s->line_start = true;

@@ -1,0 +1,124 @@
+"""What the end-to-end tests share: the program under test, models with known answers, and a terminal.
+
+Each test file is run as `test_x.py PROGRAM [unittest words]`. Nothing of the user's own home is read or written.
+"""
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import scripted
+
+PROGRAM = os.path.abspath(sys.argv.pop(1))
+PLACE = tempfile.mkdtemp(prefix="lagoon-e2e-")
+THOUGHT = "Plan: look at the file.\nThen answer."
+ANSWER = "# Title\nSome **bold** `code`.\nDone."
+STORY = "never ending story told in pieces."
+ENV = {"PATH": os.environ.get("PATH", ""), "HOME": PLACE, "LC_ALL": "C.UTF-8", "TERM": "xterm"}
+for key in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"):
+    if key in os.environ:
+        ENV[key] = os.environ[key]
+_models = {}
+
+
+def model(name="plain"):
+    """Path of a model: plain, loop (never ends), wild (control characters in its answer)."""
+    if name not in _models:
+        path = os.path.join(PLACE, name + ".gguf")
+        answer = {"plain": ANSWER, "loop": STORY, "wild": "red\x1b[31m bell\x07 return\r csi\u009b1m é漢."}[name]
+        scripted.write(path, THOUGHT, answer, loop=name == "loop")
+        _models[name] = path
+    return _models[name]
+
+
+def run(*words, stdin=b"", env=None, timeout=120, **more):
+    return subprocess.run([PROGRAM, *words], input=stdin, env=ENV | (env or {}), timeout=timeout,
+                          stdout=more.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **more)
+
+
+class Case(unittest.TestCase):
+    maxDiff = 4000
+
+    def one_line(self, result, status, *parts):
+        """The command failed with this status and said one line, which holds all of `parts`."""
+        text = result.stderr.decode(errors="replace")
+        self.assertEqual(result.returncode, status, text)
+        self.assertEqual(text.count("\n"), 1, text)
+        self.assertTrue(text.startswith("lagoon: "), text)
+        for part in parts:
+            self.assertIn(part, text)
+
+
+class Terminal:
+    """The program on a pseudo-terminal; `seen` is everything it wrote."""
+
+    def __init__(self, *words, env=None, program=None):
+        self.seen = b""
+        self.at = 0
+        self.status = None
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(program or PROGRAM, [program or PROGRAM, *words], ENV | (env or {}))
+
+    def _read(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:  # Linux: the other end is closed
+                data = b""
+            self.seen += data
+            return bool(data)
+        return None
+
+    def expect(self, text, seconds=60):
+        """Wait until `text` comes, behind what was expected before; returns what came before it."""
+        if isinstance(text, str):
+            text = text.encode()
+        end = time.monotonic() + seconds
+        while (found := self.seen.find(text, self.at)) < 0:
+            if self._read(0.05) is False or time.monotonic() > end:
+                raise AssertionError(f"{text!r} did not come; the end of the screen: {self.seen[-800:]!r}")
+        before = self.seen[self.at:found]
+        self.at = found + len(text)
+        return before
+
+    def send(self, data):
+        """Write it all, reading meanwhile, as a terminal does."""
+        data = data.encode() if isinstance(data, str) else data
+        while data:
+            data = data[os.write(self.fd, data[:512]):]
+            while self._read(0):
+                pass
+
+    def interrupt(self):
+        os.kill(self.pid, signal.SIGINT)
+
+    def wait(self, seconds=60):
+        """The exit status, once the program has ended."""
+        end = time.monotonic() + seconds
+        while self.status is None:
+            self._read(0.02)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > end:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError(f"the program did not end; the end of the screen: {self.seen[-800:]!r}")
+        while self._read(0.05):
+            pass
+        os.close(self.fd)
+        return self.status
+
+
+def main():
+    try:
+        unittest.main(module="__main__", verbosity=2)
+    finally:
+        shutil.rmtree(PLACE, ignore_errors=True)
