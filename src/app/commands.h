@@ -9,7 +9,8 @@
 
 #include "app/app.h"
 
-#define LG_COMMANDS(X) X(generate) X(chat) X(bench) X(inspect) X(synth) X(tokenize) X(detokenize) X(template)
+#define LG_COMMANDS(X)                                                                                             \
+    X(generate) X(chat) X(bench) X(inspect) X(synth) X(tokenize) X(detokenize) X(template) X(logits) X(perplexity)
 
 #define LG_COMMAND_DECLARE(name) extern const lg_cmd lg_cmd_##name;
 LG_COMMANDS(LG_COMMAND_DECLARE)
