@@ -40,23 +40,29 @@ if [ -n "$found" ]; then
 fi
 
 if [ -n "$build" ]; then
-    for object in $(find "$build/src" -name '*.o' | sort); do
-        exported=$("${NM:-nm}" -g --defined-only "$object" | awk 'NF == 3 && $2 ~ /[TDRBC]/ { print $3 }')
-        case $object in
-        */lib*lg_cpu_*.a.p/*)
-            n=$(echo "$exported" | grep -c . || true)
-            if [ "$n" -ne 1 ] || ! echo "$exported" | grep -q '^_\{0,1\}lg_cpu_[a-z_]*init_'; then
-                echo "$object: an ISA file exports its init alone, not:" $exported
-                faults=$((faults + 1))
-            fi
-            ;;
-        esac
-        strangers=$(echo "$exported" | grep -v -e '^_\{0,1\}lg_' -e '^_\{0,1\}main$' -e '^$' -e '^__' || true)
-        if [ -n "$strangers" ]; then
-            echo "$object: exported names begin with lg_, not:" $strangers
-            faults=$((faults + 1))
-        fi
-    done
+    # "file.o:address kind name" for every symbol that an object exports
+    found=$(find "$build/src" -name '*.o' | sort | xargs "${NM:-nm}" -A -g --defined-only | awk '
+        {
+            colon = index($0, ".o:")
+            object = substr($0, 1, colon + 1)
+            n = split(substr($0, colon + 3), part, " ")
+            name = part[n]
+            if (n != 3 || part[2] !~ /[TDRBC]/) next
+            sub(/^_lg_/, "lg_", name) # Apple puts an underscore in front
+            seen++
+            if (object ~ /liblg_cpu_[^\/]*\.a\.p\//) {
+                n_isa[object]++
+                if (n_isa[object] > 1 || name !~ /^lg_cpu_([a-z]+_)*init_/)
+                    print object ": an ISA file exports its init alone, not " name
+            }
+            if (name !~ /^lg_/ && name !~ /^_?main$/ && name !~ /^__/)
+                print object ": exported names begin with lg_, not like " name
+        }
+        END { if (!seen) print "no objects to look at" }')
+    if [ -n "$found" ]; then
+        echo "$found"
+        faults=$((faults + $(echo "$found" | wc -l)))
+    fi
 fi
 echo "$faults faults"
 [ "$faults" -eq 0 ]
