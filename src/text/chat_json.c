@@ -132,7 +132,7 @@ static lg_status object_arguments(const lg_json *object, bool copy, lg_arena *a,
 // not make the session unusable.
 static lg_status arguments(const lg_json *j, lg_arena *a, lg_chat_call *call, lg_err *err)
 {
-    lg_status st = LG_OK;
+    lg_status st;
     lg_json_doc *doc = NULL;
     lg_str text;
 
@@ -146,7 +146,10 @@ static lg_status arguments(const lg_json *j, lg_arena *a, lg_chat_call *call, lg
     if (lg_is_blank(text))
         return LG_OK;
     lg_json_limits limits = {.max_bytes = text.n, .max_depth = ARGUMENTS_DEPTH, .repair = true};
-    if (lg_json_parse(text, &limits, &doc, NULL) == LG_OK && lg_json_is(lg_json_root(doc), LG_JSON_OBJECT))
+    st = lg_json_parse(text, &limits, &doc, NULL);
+    if (st == LG_E_NOMEM)
+        return LG_FAIL(err, LG_E_NOMEM, "out of memory");
+    if (st == LG_OK && lg_json_is(lg_json_root(doc), LG_JSON_OBJECT))
         st = object_arguments(lg_json_root(doc), true, a, call, err);
     else
         st = one_argument(LG_STR("input"), text, a, call, err);

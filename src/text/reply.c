@@ -14,6 +14,14 @@
 
 /* --- events --- */
 
+bool lg_reply_keep(lg_reply *r, lg_buf *b, lg_str text)
+{
+    bool ok = lg_buf_adds(b, text);
+
+    r->lost = r->lost || !ok;
+    return ok;
+}
+
 void lg_reply_event(lg_reply *r, lg_event_kind kind, lg_str text)
 {
     lg_event ev = {.kind = kind, .call = r->call.index, .text = text};
@@ -78,7 +86,7 @@ void lg_reply_segment_text(lg_reply *r, segment *s, lg_str text)
     if (!s->visible) {
         body = lg_trim_left(text);
         if (!strip)
-            (void)lg_buf_add(&s->held, text.p, text.n - body.n);
+            (void)lg_reply_keep(r, &s->held, (lg_str){text.p, text.n - body.n});
         if (body.n == 0)
             return;
         s->visible = true;
@@ -90,7 +98,7 @@ void lg_reply_segment_text(lg_reply *r, segment *s, lg_str text)
         segment_out(r, s, seen);
     }
     if (seen.n < body.n)
-        (void)lg_buf_add(&s->held, body.p + seen.n, body.n - seen.n);
+        (void)lg_reply_keep(r, &s->held, (lg_str){body.p + seen.n, body.n - seen.n});
 }
 
 void lg_reply_segment_end(lg_reply *r, segment *s, bool keep_space)
@@ -281,11 +289,7 @@ void lg_reply_destroy(lg_reply *r)
 
 static lg_status check(const lg_reply *r, lg_err *err)
 {
-    const tool_call *c = &r->call;
-
-    if (r->no_memory || r->text.failed || r->scratch.failed || r->reasoning.held.failed || r->content.held.failed ||
-        c->markup.failed || c->key.failed || c->value.failed || c->space.failed || c->keys.failed ||
-        (r->stop && lg_stop_failed(r->stop)))
+    if (r->lost || r->text.failed || (r->stop && lg_stop_failed(r->stop)))
         return LG_FAIL(err, LG_E_LIMIT, "one piece of the reply is longer than %zu bytes, or memory ran out", r->text.max);
     return LG_OK;
 }

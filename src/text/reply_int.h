@@ -86,10 +86,12 @@ struct lg_reply {
     int stop_index;
     int n_reasoning;
     bool by_eog;        /* the model ended the reply itself */
-    bool no_memory;
+    bool lost;          /* memory or the limit ran out: something is missing */
 };
 
 /* reply.c */
+/* Append to one of the reply's buffers. Failure is sticky: clearing a buffer forgets it, the reply does not. */
+bool lg_reply_keep(lg_reply *r, lg_buf *b, lg_str text);
 void lg_reply_event(lg_reply *r, lg_event_kind kind, lg_str text);
 void lg_reply_segment_start(lg_reply *r, segment *s);
 void lg_reply_segment_text(lg_reply *r, segment *s, lg_str text);

@@ -46,7 +46,7 @@ void lg_reply_call_begin(lg_reply *r, state how)
     tool_call *c = &r->call;
 
     lg_buf_clear(&c->markup);
-    (void)lg_buf_adds(&c->markup, lg_reply_symbol_text(SYM_TOOL_CALL));
+    (void)lg_reply_keep(r, &c->markup, lg_reply_symbol_text(SYM_TOOL_CALL));
     c->name_at = c->markup.n;
     c->body_at = 0;
     r->state = how;
@@ -138,7 +138,7 @@ static lg_str name_text(lg_reply *r, lg_str text)
     // a tag may have begun in earlier text
     size_t from = before - c->name_at > sizeof arg_key ? before - sizeof arg_key : c->name_at;
 
-    if (!lg_buf_adds(&c->markup, text))
+    if (!lg_reply_keep(r, &c->markup, text))
         return (lg_str){0};
     lg_str all = lg_buf_str(&c->markup);
     size_t key = lg_str_find(all, LG_STR(arg_key), from), end;
@@ -173,7 +173,7 @@ static void name_end(lg_reply *r)
     lg_str name = call_name(c, c->markup.n);
 
     if (name.n == 0 || (r->state == ST_PROBE && !find_tool(r, name))) {
-        (void)lg_buf_adds(&c->markup, lg_reply_symbol_text(SYM_END_TOOL_CALL));
+        (void)lg_reply_keep(r, &c->markup, lg_reply_symbol_text(SYM_END_TOOL_CALL));
         not_a_call(r);
         return;
     }
@@ -191,7 +191,7 @@ static bool name_symbol(lg_reply *r, symbol s)
         return true;
     }
     if (s == SYM_TOOL_CALL && (!probe || call_name(c, c->markup.n).n == 0)) { // the call starts anew
-        (void)lg_buf_adds(&c->markup, lg_reply_symbol_text(s));
+        (void)lg_reply_keep(r, &c->markup, lg_reply_symbol_text(s));
         c->name_at = c->markup.n;
         return true;
     }
@@ -199,7 +199,7 @@ static bool name_symbol(lg_reply *r, symbol s)
         not_a_call(r);
         return false;
     }
-    (void)lg_buf_adds(&c->markup, lg_reply_symbol_text(s));
+    (void)lg_reply_keep(r, &c->markup, lg_reply_symbol_text(s));
     return true;
 }
 
@@ -212,6 +212,7 @@ static bool json_call(lg_reply *r, lg_json_doc **doc, lg_str *name, lg_str *args
     lg_str body = lg_trim((lg_str){c->markup.p + c->body_at, c->markup.n - c->body_at});
     lg_json_limits limits = {.max_bytes = body.n, .max_depth = 512};
     const lg_json *given;
+    lg_status st;
 
     if (!lg_value_is_json(body, NULL)) // starts with a brace, so it is an object
         return false;
@@ -219,7 +220,9 @@ static bool json_call(lg_reply *r, lg_json_doc **doc, lg_str *name, lg_str *args
     *args = body;
     if (name->n > 0)
         return true;
-    if (lg_json_parse(body, &limits, doc, NULL) != LG_OK)
+    st = lg_json_parse(body, &limits, doc, NULL);
+    r->lost = r->lost || st == LG_E_NOMEM;
+    if (st != LG_OK)
         return false;
     *name = lg_trim(lg_json_str(lg_json_get(lg_json_root(*doc), "name")));
     *args = LG_STR("{}");
@@ -250,13 +253,14 @@ static bool json_end(lg_reply *r)
 
 /* --- keys and values --- */
 
-// The text of a JSON string without its quotes.
-static lg_str escaped(lg_reply *r, lg_str text)
+// What was written to the scratch buffer goes out, but for `trim` bytes at either end.
+static void scratch_out(lg_reply *r, size_t trim)
 {
+    if (r->scratch.failed)
+        r->lost = true;
+    else
+        lg_reply_event(r, LG_EV_TOOL_ARGS, (lg_str){r->scratch.p + trim, r->scratch.n - 2 * trim});
     lg_buf_clear(&r->scratch);
-    if (!lg_json_quote(text, &r->scratch))
-        return (lg_str){0};
-    return (lg_str){r->scratch.p + 1, r->scratch.n - 2};
 }
 
 // Brace or comma, key and colon.
@@ -264,11 +268,10 @@ static void write_key(lg_reply *r)
 {
     lg_str key = lg_trim(lg_buf_str(&r->call.key));
 
-    lg_buf_clear(&r->scratch);
     (void)lg_buf_addc(&r->scratch, r->call.n_pairs++ > 0 ? ',' : '{');
     (void)lg_json_quote(key, &r->scratch);
     (void)lg_buf_addc(&r->scratch, ':');
-    lg_reply_event(r, LG_EV_TOOL_ARGS, lg_buf_str(&r->scratch));
+    scratch_out(r, 0);
 }
 
 // True the first time a key comes.
@@ -283,14 +286,14 @@ static bool new_key(lg_reply *r, lg_str key)
         size_t cap = c->cap_seen ? 2 * c->cap_seen : 16;
         key_span *p = realloc(c->seen, cap * sizeof *p);
         if (!p) {
-            r->no_memory = true;
+            r->lost = true;
             return true;
         }
         c->seen = p;
         c->cap_seen = cap;
     }
     c->seen[c->n_seen++] = (key_span){c->keys.n, key.n};
-    (void)lg_buf_adds(&c->keys, key);
+    (void)lg_reply_keep(r, &c->keys, key);
     return true;
 }
 
@@ -315,10 +318,12 @@ static void value_part(lg_reply *r, lg_str text)
 {
     if (text.n == 0 || r->call.ignore)
         return;
-    if (r->call.stream)
-        lg_reply_event(r, LG_EV_TOOL_ARGS, escaped(r, text));
-    else
-        (void)lg_buf_adds(&r->call.value, text);
+    if (!r->call.stream) {
+        (void)lg_reply_keep(r, &r->call.value, text);
+        return;
+    }
+    (void)lg_json_quote(text, &r->scratch);
+    scratch_out(r, 1); // without the quotes
 }
 
 static void value_end(lg_reply *r)
@@ -332,9 +337,8 @@ static void value_end(lg_reply *r)
         return;
     }
     write_key(r);
-    lg_buf_clear(&r->scratch);
     lg_value_write(c->types, lg_buf_str(&c->value), &r->scratch);
-    lg_reply_event(r, LG_EV_TOOL_ARGS, lg_buf_str(&r->scratch));
+    scratch_out(r, 0);
 }
 
 // Part of </arg_value> that turned out to be text.
@@ -391,7 +395,7 @@ static lg_str closed_text(lg_reply *r, lg_str text)
         int32_t cp;
         int len = lg_utf8_step(text.p + i, text.n - i, &cp);
         if (c->a.at == 0 && lg_is_space(cp)) {
-            (void)lg_buf_add(&c->space, text.p + i, (size_t)len);
+            (void)lg_reply_keep(r, &c->space, (lg_str){text.p + i, (size_t)len});
             i += (size_t)len;
             continue;
         }
@@ -413,7 +417,7 @@ static lg_str call_closed_text(lg_reply *r, lg_str text)
 {
     lg_str body = lg_trim_left(text);
 
-    (void)lg_buf_add(&r->call.space, text.p, text.n - body.n);
+    (void)lg_reply_keep(r, &r->call.space, (lg_str){text.p, text.n - body.n});
     if (body.n > 0)
         reopen_value(r, lg_reply_symbol_text(SYM_END_TOOL_CALL));
     return body;
@@ -426,7 +430,7 @@ static lg_str key_text(lg_reply *r, lg_str text)
     for (size_t i = 0; i < text.n; i++) {
         if (!tag_step(&c->a, text.p[i]))
             continue;
-        if (!lg_buf_add(&c->key, text.p, i + 1))
+        if (!lg_reply_keep(r, &c->key, (lg_str){text.p, i + 1}))
             return (lg_str){0};
         c->key.n -= sizeof end_key - 1;
         tag_start(&c->a, arg_value);
@@ -434,7 +438,7 @@ static lg_str key_text(lg_reply *r, lg_str text)
         r->state = ST_GAP;
         return rest_of(text, i + 1);
     }
-    (void)lg_buf_adds(&c->key, text);
+    (void)lg_reply_keep(r, &c->key, text);
     return (lg_str){0};
 }
 
@@ -458,7 +462,7 @@ lg_str lg_reply_call_text(lg_reply *r, lg_str text)
     switch (r->state) {
     case ST_PROBE:
     case ST_NAME: return name_text(r, text);
-    case ST_JSON: (void)lg_buf_adds(&r->call.markup, text); return (lg_str){0};
+    case ST_JSON: (void)lg_reply_keep(r, &r->call.markup, text); return (lg_str){0};
     case ST_KEY: return key_text(r, text);
     case ST_GAP: return gap_text(r, text);
     case ST_VALUE: return value_text(r, text);
@@ -490,7 +494,7 @@ bool lg_reply_call_symbol(lg_reply *r, symbol s)
     case ST_JSON:
         if (s == SYM_END_TOOL_CALL && json_end(r))
             return true;
-        (void)lg_buf_adds(&r->call.markup, lg_reply_symbol_text(s));
+        (void)lg_reply_keep(r, &r->call.markup, lg_reply_symbol_text(s));
         if (s == SYM_END_TOOL_CALL)
             not_a_call(r);
         return true;
@@ -513,7 +517,7 @@ bool lg_reply_call_symbol(lg_reply *r, symbol s)
     case ST_KEY:
         if (s == SYM_THINK || s == SYM_END_THINK) {
             r->call.a.at = 0;
-            (void)lg_buf_adds(&r->call.key, lg_reply_symbol_text(s));
+            (void)lg_reply_keep(r, &r->call.key, lg_reply_symbol_text(s));
             return true;
         }
         break;

@@ -132,8 +132,10 @@ static bool string(reader *r)
     bool ok;
 
     lg_buf_init(&text, r->out->max);
-    ok = string_body(r, &text) && !text.failed;
-    if (ok)
+    ok = string_body(r, &text);
+    if (text.failed)
+        r->out->failed = true;
+    else if (ok)
         (void)lg_json_quote(lg_buf_str(&text), r->out);
     lg_buf_free(&text);
     return ok;
