@@ -229,6 +229,22 @@ static int32_t resolve(const lg_vocab *v, const lg_gguf *g, lg_str text, const c
     return id;
 }
 
+// Every id that the file names must be a token, also those that nothing here uses: a wrong one is a wrong conversion.
+static lg_status check_ids(const lg_vocab *v, const lg_gguf *g, lg_err *err)
+{
+    for (size_t i = 0; i < lg_gguf_n_kv(g); i++) {
+        const lg_gguf_kv *kv = lg_gguf_kv_at(g, i);
+        int64_t id = -1;
+
+        if (!lg_str_starts(kv->key, LG_STR("tokenizer.ggml.")) || !lg_str_ends(kv->key, LG_STR("_token_id")))
+            continue;
+        if (!lg_kv_i64(kv, &id) || id < 0 || id >= v->n)
+            return LG_FAIL(err, LG_E_INPUT, "%.*s is no token; the ids of this vocabulary are 0 to %d",
+                           (int)(kv->key.n < 64 ? kv->key.n : 64), kv->key.p, v->n - 1);
+    }
+    return LG_OK;
+}
+
 static void load_special(lg_vocab *v, const lg_gguf *g, const known_tokens *k)
 {
     int moved = 0, example = 0;
@@ -308,6 +324,8 @@ lg_status lg_vocab_load(const lg_gguf *g, lg_vocab **out, lg_err *err)
         st = load_tokens(v, g, byte_of, &known, err);
     if (st == LG_OK)
         st = load_merges(v, g, byte_of, err);
+    if (st == LG_OK)
+        st = check_ids(v, g, err);
     if (st != LG_OK) {
         lg_vocab_destroy(v);
         return st;
