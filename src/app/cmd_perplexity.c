@@ -174,6 +174,8 @@ static int run(lg_app *app)
 
     if (!j.o->file)
         return lg_app_usage("perplexity wants -f FILE ('-' reads stdin)");
+    if (app->set.ctx == 1)
+        return lg_app_usage("a window (--ctx) of 1 token has nothing to predict");
     if (j.o->stride > (app->set.ctx > 0 ? app->set.ctx : WINDOW))
         return lg_app_usage("--stride %lld is longer than the window (--ctx)", (long long)j.o->stride);
     st = open_engine(&j, &err);
