@@ -213,8 +213,8 @@ static void open_answer(builder *b, bool think, bool turn)
     turn = turn && !has_mark(b, LG_MARK_TURN);
     control(b, LG_ID_ASSISTANT);
     v2_break(b);
-    // v2 writes reasoning that was dropped as </think> alone, so there <think> itself will not last
-    if (turn && family_v2(b) && think && b->c->history != LG_HISTORY_ALL)
+    // v2 writes an answer whose reasoning was dropped with </think> alone, so <think> itself will not last
+    if (family_v2(b) && think && (b->c->history == LG_HISTORY_NONE || (b->c->history == LG_HISTORY_TAIL && turn)))
         mark(b, LG_MARK_DURABLE, -1);
     control(b, think ? LG_ID_THINK : LG_ID_END_THINK);
     if (!turn)

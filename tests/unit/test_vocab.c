@@ -144,13 +144,17 @@ static void eos_keys(lg_gguf_writer *w)
     lg_gguf_put_u32(w, "tokenizer.ggml.eot_token_id", 72);
 }
 
-static void eos_keys_bad(lg_gguf_writer *w)
+static void id_past_end(lg_gguf_writer *w)
 {
-    lg_gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 256); // one past the end
-    lg_gguf_put_str(w, "tokenizer.ggml.bos_token_id", LG_STR("2"));
+    lg_gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 256);
 }
 
-// Keys count only where the text is missing, and only when they name a token.
+static void id_text(lg_gguf_writer *w)
+{
+    lg_gguf_put_str(w, "tokenizer.ggml.seperator_token_id", LG_STR("2"));
+}
+
+// Keys count only where the text is missing, and must name tokens.
 static void test_eos_by_key(void **state)
 {
     vm_vocab in = {.model = "gpt2", .pre = "llama-bpe", .more = eos_keys};
@@ -163,12 +167,21 @@ static void test_eos_by_key(void **state)
     assert_int_equal(lg_vocab_special(v)->eos, 71);
     assert_int_equal(lg_vocab_special(v)->eot, 72);
     lg_vocab_destroy(v);
-    in.more = eos_keys_bad;
+    in.more = NULL;
     assert_int_equal(vm_load(&in, &v, &err), LG_OK);
     assert_int_equal(lg_vocab_special(v)->bos, -1);
     assert_int_equal(lg_vocab_special(v)->eos, -1);
     assert_non_null(strstr(last_warning, "no token ends a generation"));
     lg_vocab_destroy(v);
+    v = NULL;
+    for (int i = 0; i < 2; i++) {
+        in.more = i == 0 ? id_past_end : id_text;
+        assert_int_equal(vm_load(&in, &v, &err), LG_E_INPUT);
+        assert_string_equal(err.msg, i == 0 ? "tokenizer.ggml.eos_token_id is no token; the ids of this vocabulary are 0 to 255"
+                                            : "tokenizer.ggml.seperator_token_id is no token; the ids of this vocabulary are "
+                                              "0 to 255");
+        assert_null(v);
+    }
 }
 
 // A token whose characters are not of the byte alphabet keeps them.
