@@ -74,8 +74,12 @@ int lg_app_stdout_judge(int rc)
 
     if (lg_app_stdout_ok() || rc == LG_EXIT_INTERRUPTED)
         return rc;
-    // a write inside printf leaves no errno behind, but the pipe still tells
-    if (stdout_errno == EPIPE || (poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR)))
+    // a write that failed inside printf left no errno behind: the pipe still tells, and so does one more try
+    if (stdout_errno == 0 && poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR))
+        stdout_errno = EPIPE;
+    if (stdout_errno == 0 && write(STDOUT_FILENO, "\n", 1) < 0)
+        stdout_errno = errno;
+    if (stdout_errno == EPIPE)
         return LG_EXIT_OK;
     if (rc == LG_EXIT_OK) {
         lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "", stdout_errno ? strerror(stdout_errno) : "");
@@ -88,8 +92,10 @@ int lg_app_fail(const lg_err *err)
 {
     char line[512];
 
+    if (err->code == LG_E_CANCELLED) // whoever pressed Ctrl-C knows
+        return LG_EXIT_INTERRUPTED;
     fprintf(stderr, "lagoon: %s\n", lg_err_line(err, line, sizeof line));
-    return err->code == LG_E_CANCELLED ? LG_EXIT_INTERRUPTED : LG_EXIT_FAILED;
+    return LG_EXIT_FAILED;
 }
 
 /* Words from the command line may hold anything; lg_err_set makes them fit for a terminal. */

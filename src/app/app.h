@@ -58,7 +58,7 @@ struct lg_app {
 
 /* --- errors --- */
 
-/* Prints "lagoon: subject: msg" and returns the exit status that belongs to the code (130 for LG_E_CANCELLED). */
+/* Prints "lagoon: subject: msg" and returns 1; for LG_E_CANCELLED prints nothing and returns 130. */
 int lg_app_fail(const lg_err *err);
 /* Prints "lagoon: ..." and returns 2. */
 int lg_app_usage(const char *fmt, ...) LG_PRINTF(1, 2);

@@ -111,13 +111,26 @@ static void plan_runs(lg_bench *b)
     }
 }
 
-static void probe(lg_bench *b)
+static void probe_bandwidth(lg_bench *b)
 {
     lg_backend *dev = lg_engine_backend(b->engine);
-    double bytes = dev->measure_bandwidth(dev), ops = dev->measure_compute(dev);
+    double bytes = dev->measure_bandwidth(dev);
 
     b->bandwidth = bytes > b->bandwidth ? bytes : b->bandwidth;
+}
+
+static void probe_compute(lg_bench *b)
+{
+    lg_backend *dev = lg_engine_backend(b->engine);
+    double ops = dev->measure_compute(dev);
+
     b->compute = ops > b->compute ? ops : b->compute;
+}
+
+static void tell(const lg_bench *b, int done)
+{
+    if (b->step)
+        b->step(b->ctx, done, b->reps * b->n_run);
 }
 
 /* Pages touched, clocks up, caches as they will be. */
@@ -133,6 +146,7 @@ static lg_status warm_up(lg_bench *b, lg_err *err)
             if (n > 0)
                 LG_TRY(run_once(b, i == 0, b->depth[0], n, &unused, err));
         }
+        tell(b, 0);
     } while ((double)(lg_now_ns() - start) / 1e9 < b->warmup_s);
     return LG_OK;
 }
@@ -169,19 +183,21 @@ lg_status lg_bench_measure(lg_bench *b, lg_err *err)
         return LG_FAIL(err, LG_E_NOMEM, "no memory for %lld token ids", (long long)longest);
     plan_runs(b);
     st = warm_up(b, err);
+    if (st == LG_OK)
+        probe_compute(b);
     for (int rep = 0; rep < b->reps && st == LG_OK; rep++) {
-        probe(b);
+        probe_bandwidth(b);
         for (int i = 0; i < b->n_run && st == LG_OK; i++) {
             st = repeat(b, &b->run[i], err);
-            if (b->step)
-                b->step(b->ctx, rep * b->n_run + i + 1, b->reps * b->n_run);
+            tell(b, rep * b->n_run + i + 1);
         }
     }
     free(b->ids);
     b->ids = NULL;
     if (st != LG_OK)
         return st;
-    probe(b);
+    probe_bandwidth(b);
+    probe_compute(b);
     for (int i = 0; i < b->n_run; i++)
         conclude(b, &b->run[i]);
     return LG_OK;

@@ -28,6 +28,18 @@ static const char *amount(const lg_bar *b, lg_figure *f, uint64_t n)
     return b->unit == LG_BAR_BYTES ? lg_fig_bytes(f, (double)n) : lg_fig_count(f, (int64_t)n);
 }
 
+/* "23.4 of 68.2 GB": a unit that both have is said once. */
+static void part_of(const lg_bar *b, char *out, size_t n)
+{
+    lg_figure f[2];
+    const char *all = strchr(amount(b, &f[1], b->total), ' ');
+    char *part = strchr(amount(b, &f[0], b->done), ' ');
+
+    if (part && all && strcmp(part, all) == 0)
+        *part = '\0';
+    (void)snprintf(out, n, "%s of %s", f[0].s, f[1].s);
+}
+
 /* Units a second over the last ten seconds, 0 when unknown. */
 static double rate(const lg_bar *b, uint64_t now_us)
 {
@@ -58,18 +70,19 @@ static void cells(char *out, int n, double share, bool utf8)
 
 void lg_bar_line(const lg_bar *b, uint64_t now_us, int width, char *out, size_t n)
 {
-    lg_figure f[4];
-    char bar[CELLS_MAX * 3 + 1], speed[LG_FIGURE_BYTES + 8] = "", tail[160];
+    lg_figure f;
+    char bar[CELLS_MAX * 3 + 1], part[2 * LG_FIGURE_BYTES + 8], speed[LG_FIGURE_BYTES + 8] = "", tail[160];
     double share = b->total ? (double)b->done / (double)b->total : 0;
     double r = rate(b, now_us);
     int room;
 
     if (b->unit == LG_BAR_BYTES)
-        (void)snprintf(speed, sizeof speed, "  %s/s", lg_fig_bytes(&f[2], r));
+        (void)snprintf(speed, sizeof speed, "  %s/s", lg_fig_bytes(&f, r));
     else if (b->unit == LG_BAR_TOKENS)
-        (void)snprintf(speed, sizeof speed, "  %s tok/s", lg_fig_rate(&f[2], r));
-    (void)snprintf(tail, sizeof tail, " %3.0f %%  %s of %s%s  ETA %s", share * 100, amount(b, &f[0], b->done),
-                   amount(b, &f[1], b->total), speed, lg_fig_time(&f[3], r > 0 ? (double)(b->total - b->done) / r : -1));
+        (void)snprintf(speed, sizeof speed, "  %s tok/s", lg_fig_rate(&f, r));
+    part_of(b, part, sizeof part);
+    (void)snprintf(tail, sizeof tail, " %3.0f %%  %s%s  ETA %s", share * 100, part, speed,
+                   lg_fig_time(&f, r > 0 ? (double)(b->total - b->done) / r : -1));
     room = width - 1 - (int)strlen(b->what) - 2 - (int)strlen(tail);
     if (room > CELLS_MAX)
         room = CELLS_MAX;

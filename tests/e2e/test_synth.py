@@ -49,6 +49,12 @@ class Synth(Case):
         shown = json.loads(run("inspect", self.path, "--json").stdout)
         self.assertEqual((shown["configuration"]["hidden"], shown["configuration"]["context"]), (2048, 262144))
         self.assertEqual(shown["configuration"]["rope"]["full"]["beta_fast"], 64)
+        start = time.monotonic()
+        r = run("inspect", self.path, "--plan", "--ctx", "16777216", "--kv-type", "f32")  # 137 GB
+        took = time.monotonic() - start
+        if b": fits" not in r.stdout:
+            self.one_line(r, 1, "needs 13", "weights 0.3, kv 137", "available", "use --ctx")
+            self.assertLess(took, 1 if "ASAN_OPTIONS" not in lib.ENV else 20)
         r = run("generate", "-m", self.path, "-p", "hi", "-n", "2", "--no-think", "-c", "4096", "--json")
         self.assertEqual((r.returncode, json.loads(r.stdout)["output_tokens"]), (0, 2), r.stderr)
 
