@@ -24,6 +24,14 @@ static float clampf(float v, float lo, float hi)
     return v < lo ? lo : v > hi ? hi : v;
 }
 
+// The multiplier that stands for a division by d; 0 for a scale that is zero or as good as zero in f16.
+static float inverse(float d)
+{
+    float inv = 1.0f / d;
+
+    return isfinite(inv) ? inv : 0.0f;
+}
+
 // The first element of largest magnitude, with its sign.
 static float extreme(const float *x, int n)
 {
@@ -57,7 +65,7 @@ static bool encode_bf16(const float *x, uint8_t *b)
 
 static bool encode_q8_0(const float *x, uint8_t *b)
 {
-    float d = fabsf(extreme(x, QK)) / 127.0f, inv = d != 0.0f ? 1.0f / d : 0.0f;
+    float d = fabsf(extreme(x, QK)) / 127.0f, inv = inverse(d);
 
     for (int i = 0; i < QK; i++)
         b[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inv);
@@ -67,7 +75,7 @@ static bool encode_q8_0(const float *x, uint8_t *b)
 // Codes of Q4_0 and Q5_0: the extreme element becomes -half exactly, so one more step exists on its side.
 static float signed_codes(const float *x, int half, int *code)
 {
-    float d = extreme(x, QK) / (float)-half, inv = d != 0.0f ? 1.0f / d : 0.0f;
+    float d = extreme(x, QK) / (float)-half, inv = inverse(d);
 
     for (int i = 0; i < QK; i++) {
         int c = (int)(x[i] * inv + (float)half + 0.5f);
@@ -85,7 +93,7 @@ static float ranged_codes(const float *x, int top, int *code, float *min)
         lo = x[i] < lo ? x[i] : lo;
         hi = x[i] > hi ? x[i] : hi;
     }
-    float d = (hi - lo) / (float)top, inv = d != 0.0f ? 1.0f / d : 0.0f;
+    float d = (hi - lo) / (float)top, inv = inverse(d);
     for (int i = 0; i < QK; i++) {
         int c = (int)((x[i] - lo) * inv + 0.5f);
         code[i] = c < top ? c : top;
