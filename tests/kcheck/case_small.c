@@ -31,7 +31,7 @@ static void check_row(kc *t, lg_act_kind kind, int n, int mode)
         double max = 0.0;
 
         for (int i = b * block; i < (b + 1) * block; i++)
-            max = fmax(max, fabs((double)x[i]));
+            max = fabs((double)x[i]) > max ? fabs((double)x[i]) : max; // fmax crashes gcc 12 for arm64 here
         bool zero = max < 0x1p-100;
         for (int i = b * block; i < (b + 1) * block; i++)
             kc_check(t, fabs((double)q[i] * (double)scales[b] - (zero ? 0.0 : (double)x[i])) <= max / 127.0 * 0.50002,

@@ -33,7 +33,7 @@ typedef struct lg_vec_kernels {
     void (*pv_f16)(const float *p, int p_stride, int nq, const uint16_t *v, int nv, int dim, float *acc,
                    const void *ahead);
 
-    float (*max)(const float *x, int n);                 /* n >= 1; NaN elements may be passed over */
+    float (*max)(const float *x, int n);                 /* n >= 1; a NaN is passed over or is the result */
     float (*exp_sum)(float *x, int n, float max);        /* x = exp(x - max), x <= max; returns the sum */
     float (*exp_sum_of)(const float *x, int n, float max); /* the sum alone, x untouched */
     void (*axpby)(float *y, float a, const float *x, float b, int n); /* y = a y + b x */

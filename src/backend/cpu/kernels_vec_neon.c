@@ -65,11 +65,11 @@ V_INLINE vf v_fnma(vf a, vf b, vf c)
 }
 V_INLINE vf v_max(vf a, vf b)
 {
-    return vmaxq_f32(a, b);
+    return vbslq_f32(vcgtq_f32(a, b), a, b); // fmax would let a NaN through to every lane after it
 }
 V_INLINE vf v_min(vf a, vf b)
 {
-    return vminq_f32(a, b);
+    return vbslq_f32(vcltq_f32(a, b), a, b);
 }
 V_INLINE vf v_round(vf a)
 {

@@ -7,7 +7,7 @@
  *   VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again: VEC_Q or 3
  *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory)
  *   v_add v_sub v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b
- *   v_max v_min            when an operand is NaN: NaN, or the second operand
+ *   v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise
  *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
  *   v_round                to the nearest integer
  *   v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the same for all four
