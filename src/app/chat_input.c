@@ -40,6 +40,8 @@ struct lg_input {
     char *history_path; /* or NULL */
     wchar_t prompt[32];
     wchar_t *preset;
+    wchar_t *last; /* the last message as it was typed */
+    bool again;    /* the preset is `last`, with its pastes */
     paste *pastes;
     int n_paste;
     uint64_t interrupt_us[INTERRUPTS]; /* the last Ctrl-C's, oldest first */
@@ -420,6 +422,7 @@ void lg_input_close(lg_input *in)
         history_wend(in->history);
     forget_pastes(in);
     free(in->preset);
+    free(in->last);
     free(in->history_path);
     lg_buf_free(&in->raw);
     free(in);
@@ -500,20 +503,30 @@ static void expand(const lg_input *in, lg_str line, lg_buf *out)
     }
 }
 
+void lg_input_again(lg_input *in)
+{
+    if (!in->el || !in->last)
+        return;
+    free(in->preset);
+    in->preset = in->last;
+    in->last = NULL;
+    in->again = true;
+}
+
+/* Keep the line for the history and for lg_input_again. */
 static void remember(lg_input *in, const wchar_t *line, size_t n)
 {
+    wchar_t *copy = malloc((n + 1) * sizeof *copy);
     HistEventW ev;
-    wchar_t *copy;
 
-    if (!in->history || n == 0 || line[0] == L' ' || in->pasted)
-        return;
-    copy = malloc((n + 1) * sizeof *copy);
+    free(in->last);
+    in->last = copy;
     if (!copy)
         return;
     wmemcpy(copy, line, n);
     copy[n] = L'\0';
-    (void)history_w(in->history, &ev, H_ENTER, copy);
-    free(copy);
+    if (in->history && n > 0 && line[0] != L' ' && !in->pasted)
+        (void)history_w(in->history, &ev, H_ENTER, copy);
 }
 
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err)
@@ -526,8 +539,11 @@ lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err
     if (!in->el)
         return get_line(in, out, err);
     (void)swprintf(in->prompt, sizeof in->prompt / sizeof in->prompt[0], L"%s", prompt);
-    forget_pastes(in);
-    in->pasted = false;
+    if (!in->again) {
+        forget_pastes(in);
+        in->pasted = false;
+    }
+    in->again = false;
     memset(in->interrupt_us, 0, sizeof in->interrupt_us);
     if (in->preset)
         el_wpush(in->el, KEY_PRESET);

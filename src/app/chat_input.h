@@ -37,7 +37,8 @@ void lg_input_close(lg_input *in);
 
 /* The next message into `out` (cleared first), without the newline that sent it. */
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err);
-/* What the editor holds when it opens next time; nothing in a pipe. */
+/* What the editor holds when it opens next time: a text, or the last message as it was typed. Nothing in a pipe. */
 void lg_input_preset(lg_input *in, lg_str text);
+void lg_input_again(lg_input *in);
 
 #endif

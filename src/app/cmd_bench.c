@@ -101,7 +101,10 @@ static lg_status make_synthetic(bench *b, lg_err *err)
     if (st == LG_OK)
         st = lg_synth_create(&(lg_synth_params){.arch = b->o->synthetic, .n_layer = (int)b->o->layers, .seed = 1}, &s, err);
     if (st == LG_OK) {
-        (void)snprintf(b->name, sizeof b->name, "%s", lg_synth_name(s));
+        if (b->o->layers > 0)
+            (void)snprintf(b->name, sizeof b->name, "%s, %d layers", lg_synth_name(s), (int)b->o->layers);
+        else
+            (void)snprintf(b->name, sizeof b->name, "%s", lg_synth_name(s));
         lg_bar_start(&b->bar, "making weights", LG_BAR_BYTES, b->app->set.color, b->app->common.quiet);
         st = lg_synth_make(s, &(lg_synth_job){.pool = pool, .progress = on_progress, .ctx = &b->bar,
                                               .cancel = b->app->cancel}, &b->synth, err);

@@ -126,12 +126,13 @@ void lg_console_turn(lg_console *c, lg_console_ask ask)
 static lg_status ask_scratch(lg_talk *t, lg_talk_end *end, lg_err *err)
 {
     lg_console *c = (lg_console *)((char *)t - offsetof(lg_console, talk));
-    lg_str message = lg_buf_str(&c->scratch);
-    lg_status st = lg_talk_ask(t, message, end, err);
+    lg_status st = lg_talk_ask(t, lg_buf_str(&c->scratch), end, err);
 
-    // a message that was not asked is back in the editor
+    // a message that was not asked is back in the editor, and what /read added stays for it
     if (st == LG_OK && *end == LG_TALK_UNASKED)
-        lg_input_preset(c->input, message);
+        lg_input_again(c->input);
+    else
+        lg_buf_clear(&c->attached);
     return st;
 }
 
@@ -147,7 +148,6 @@ void lg_console_send(lg_console *c, lg_str text)
         return;
     }
     lg_console_turn(c, ask_scratch);
-    lg_buf_clear(&c->attached);
 }
 
 static bool blank(lg_str s)

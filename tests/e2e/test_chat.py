@@ -256,6 +256,37 @@ class Screen(Case):
         t.expect("> ")
         self.leave(t)
 
+    def test_control_c_before_the_answer_brings_the_message_back(self):
+        t = self.start("plain", "-c", "262144", "--isa", "c", "-t", "1")
+        t.send("\x1b[200~" + "\r".join(100 * "words " for _ in range(100)) + "\x1b[201~")
+        t.expect("[paste 1: 100 lines, 60.1 kB]")
+        t.send(" why?")
+        t.expect(" why?")
+        t.send("\r")
+        t.expect("reading the prompt")
+        t.send("\x03")
+        t.expect("cancelled")
+        t.expect("[paste 1: 100 lines, 60.1 kB] why?")
+        t.send("\x15/raw\r")
+        t.expect("/raw\r\n")
+        self.assertNotIn(b"<user>", t.expect("\r\n\x1b[?2004h> "))
+        self.leave(t)
+
+    def test_stopped_answer_leaves_the_cache_warm(self):
+        t = self.start("loop", "--no-think")
+        t.send("many words " * 600 + "\r")
+        t.expect("story told")
+        t.send("\x03")
+        t.expect("cached 0 %")
+        t.expect("> ")
+        t.send("and?\r")
+        t.expect("never ending")
+        t.send("\x03")
+        t.expect("cached ")
+        self.assertGreaterEqual(int(t.expect(" %")), 95)
+        t.expect("> ")
+        self.leave(t)
+
     def test_completion_and_nearest_word(self):
         t = self.start()
         t.send("/sys\t")
