@@ -26,13 +26,15 @@ typedef struct lg_synth_params {
     uint64_t seed;
 } lg_synth_params;
 
+#define LG_SYNTH_SPREAD 0.02f /* of trained weights; the spread of embeddings is another, see synth.c */
+
 typedef struct lg_synth_tensor {
     char name[48];
     lg_qtype type;
     int n_dims;
     uint64_t ne[4];
     size_t bytes;
-    float mean, spread; /* of F32, F16 and BF16 elements; block types have a spread of about 0.02 */
+    float mean, spread; /* of the elements; for block types about, and centred */
 } lg_synth_tensor;
 
 typedef struct lg_synth lg_synth;

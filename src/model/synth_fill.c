@@ -63,52 +63,53 @@ static void put_min(uint8_t *p, float scale, float factor)
     put16(p, lg_f32_to_f16(scale * factor));
 }
 
-static void set_scales(lg_qtype type, uint8_t *b, uint64_t r)
+// `gain` widens the spread of 0.02; MXFP4 and NVFP4, whose scales are not f16, have no other spread.
+static void set_scales(lg_qtype type, uint8_t *b, uint64_t r, float gain)
 {
     switch (type) {
     case LG_Q8_0:
-        put_scale(b, 2.7e-4f, r);
+        put_scale(b, 2.7e-4f * gain, r);
         for (int i = 2; i < 34; i++)
             b[i] = b[i] == 0x80 ? 0x81 : b[i]; // quantizers never write -128
         break;
     case LG_Q4_0:
-        put_scale(b, 4.3e-3f, r);
+        put_scale(b, 4.3e-3f * gain, r);
         break;
     case LG_Q4_1:
-        put_min(b + 2, put_scale(b, 4.3e-3f, r), -7.5f);
+        put_min(b + 2, put_scale(b, 4.3e-3f * gain, r), -7.5f);
         break;
     case LG_Q5_0:
-        put_scale(b, 2.2e-3f, r);
+        put_scale(b, 2.2e-3f * gain, r);
         break;
     case LG_Q5_1:
-        put_min(b + 2, put_scale(b, 2.2e-3f, r), -15.5f);
+        put_min(b + 2, put_scale(b, 2.2e-3f * gain, r), -15.5f);
         break;
     case LG_Q2_K:
-        put_min(b + 82, put_scale(b + 80, 1.4e-3f, r), 1.5f);
+        put_min(b + 82, put_scale(b + 80, 1.4e-3f * gain, r), 1.5f);
         break;
     case LG_Q3_K:
-        put_scale(b + 108, 4.6e-4f, r);
+        put_scale(b + 108, 4.6e-4f * gain, r);
         break;
     case LG_Q4_K:
-        put_min(b + 2, put_scale(b, 1.2e-4f, r), 7.5f);
+        put_min(b + 2, put_scale(b, 1.2e-4f * gain, r), 7.5f);
         break;
     case LG_Q5_K: // 5 of the 6 bits of scales and mins, so that d need not be subnormal
-        put_min(b + 2, put_scale(b, 1.2e-4f, r), 15.5f);
+        put_min(b + 2, put_scale(b, 1.2e-4f * gain, r), 15.5f);
         for (int i = 4; i < 12; i++)
             b[i] &= 0x5F;
         break;
     case LG_Q6_K: // scales in [-10, 10], for the same reason
-        put_scale(b + 208, 1.4e-4f, r);
+        put_scale(b + 208, 1.4e-4f * gain, r);
         for (int i = 192; i < 208; i++)
             b[i] = (uint8_t)((b[i] * 21 >> 8) - 10);
         break;
     case LG_IQ4_NL:
-        put_scale(b, 3.1e-4f, r);
+        put_scale(b, 3.1e-4f * gain, r);
         break;
     case LG_IQ4_XS: { // scales 28 + t for t in 0..7, that is -4..3 after the offset of 32
         uint16_t high = 0;
 
-        put_scale(b, 1.3e-4f, r);
+        put_scale(b, 1.3e-4f * gain, r);
         for (int j = 0; j < 8; j++) {
             unsigned t = 28 + (unsigned)(r >> (16 + 3 * j) & 7);
             high |= (uint16_t)((t >> 4) << 2 * j);
@@ -168,5 +169,5 @@ void lg_synth_fill(uint64_t seed, uint32_t index, lg_qtype type, float mean, flo
         return;
     }
     for (uint64_t i = 0; i < n_blocks; i++, b += t->block_bytes)
-        set_scales(type, b, fill_bytes(key, (block0 + i) * words, b, t->block_bytes));
+        set_scales(type, b, fill_bytes(key, (block0 + i) * words, b, t->block_bytes), spread / LG_SYNTH_SPREAD);
 }

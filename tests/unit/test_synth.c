@@ -346,7 +346,7 @@ static void test_scales(void **state)
         for (uint64_t k = 0; k < 2000; k++) {
             uint8_t b[256];
 
-            lg_synth_fill(9, 2, halves[i].type, 0, 0, k, 1, b);
+            lg_synth_fill(9, 2, halves[i].type, 0, 0.02f, k, 1, b);
             for (int h = 0; h < 2; h++) {
                 int exp = b[halves[i].at[h] + 1] >> 2 & 31;
                 assert_true(exp > 0 && exp < 31);
