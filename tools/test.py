@@ -50,12 +50,13 @@ def build(folder, options):
     return call("ninja", "-C", folder)
 
 
-def test(folder, count):
-    """Runs the tests of a finished build; reads the results from the record that Meson leaves."""
+def test(folder, count, slower):
+    """Runs the tests of a finished build; reads the results from the record that Meson leaves. `slower` is how many
+    times longer a test may take than on the machine itself."""
     record = os.path.join(ROOT, folder, "meson-logs", "testlog.json")
     if os.path.exists(record):
         os.unlink(record)
-    ok = call("meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs")
+    ok = call("meson", "test", "-C", folder, "--no-rebuild", "--print-errorlogs", "--timeout-multiplier", str(slower))
     results = []
     if os.path.exists(record):
         with open(record, encoding="utf-8") as f:
@@ -66,9 +67,9 @@ def test(folder, count):
         count.failed += 1  # Meson itself stopped: no test may hide behind that
 
 
-def run(folder, options, count):
+def run(folder, options, count, slower=1):
     if build(folder, options):
-        test(folder, count)
+        test(folder, count, slower)
     else:
         count.failed += 1
 
@@ -92,7 +93,8 @@ def main():
     args = parser.parse_args()
     count = Count()
 
-    run(args.build, ["-D" + o for o in args.option], count)
+    # sanitizers and coverage slow a test down as well
+    run(args.build, ["-D" + o for o in args.option], count, slower=5 if args.option else 1)
     if not args.native:
         reason = why_no_arm64()
         if reason:
@@ -100,7 +102,7 @@ def main():
             count.skipped += 1
         else:
             cross = ["--cross-file", "tools/cross-aarch64.ini", "-Dscope=kernels"]
-            run(args.build + "-arm64", cross, count)
+            run(args.build + "-arm64", cross, count, slower=5)
     print(count.line())
     return 0 if count.failed == 0 and count.passed > 0 else 1
 

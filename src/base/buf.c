@@ -34,10 +34,12 @@ static bool reserve(lg_buf *b, size_t need)
 {
     if (need <= b->cap)
         return true;
+    if (need > PTRDIFF_MAX) // no object is that large
+        return false;
 
     size_t cap = b->cap < CAP_MIN ? CAP_MIN : b->cap;
     while (cap < need)
-        cap = cap > SIZE_MAX / 2 ? need : cap * 2;
+        cap = cap > PTRDIFF_MAX / 2 ? need : cap * 2;
     if (b->max < SIZE_MAX && cap > b->max + 1)
         cap = b->max + 1;
     char *p = realloc(b->p, cap);
