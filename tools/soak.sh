@@ -1,0 +1,32 @@
+#!/bin/sh
+# The long forms of what `make test` runs a short part of, over and over with new seeds until the time is up. Stops at
+# the first failure and prints the command that repeats it.
+#
+#   tools/soak.sh BUILD [MINUTES [FIRST_SEED]]      30 minutes, seed from the clock
+set -eu
+cd "$(dirname "$0")/.."
+build=$1
+minutes=${2:-30}
+seed=${3:-$(date +%s)}
+end=$(($(date +%s) + minutes * 60))
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+rounds=0
+
+try() {
+    "$@" > "$log" 2>&1 || {
+        status=$?
+        tail -n 40 "$log"
+        echo "soak: failed with status $status; again: $*"
+        exit 1
+    }
+    printf 'seed %s  %s\n' "$seed" "$(tail -n 1 "$log")"
+}
+
+while [ "$(date +%s)" -lt "$end" ]; do
+    try "$build/tests/kcheck/kcheck" --seed "$seed"
+    try "$build/tests/fuzz/hostile_gguf" tests/golden/vocab512.gguf 100000 "$seed"
+    seed=$((seed + 1))
+    rounds=$((rounds + 1))
+done
+echo "soak: $rounds rounds in $minutes minutes, no failure"
