@@ -24,7 +24,7 @@ lg_term lg_term_of(FILE *f, const char *color)
         t.color = true;
     else if (strcmp(color, "never") == 0 || lg_env(LG_ENV_NO_COLOR))
         t.color = false;
-    else if (lg_env(LG_ENV_CLICOLOR_FORCE))
+    else if (lg_env(LG_ENV_CLICOLOR_FORCE) || lg_env(LG_ENV_FORCE_COLOR))
         t.color = true;
     t.attrs = t.attrs || t.color;
     return t;

@@ -56,6 +56,7 @@ const char *lg_env(lg_env_var var)
         [LG_ENV_TERM] = "TERM",
         [LG_ENV_NO_COLOR] = "NO_COLOR",
         [LG_ENV_CLICOLOR_FORCE] = "CLICOLOR_FORCE",
+        [LG_ENV_FORCE_COLOR] = "FORCE_COLOR",
         [LG_ENV_EDITOR] = "EDITOR",
         [LG_ENV_PAGER] = "PAGER",
     };

@@ -151,8 +151,8 @@ bool lg_parse_secs(lg_str s, double *out);
 /* Variables that belong to others. NULL when unset or empty. */
 typedef enum lg_env_var {
     LG_ENV_HOME, LG_ENV_XDG_CONFIG_HOME, LG_ENV_XDG_CACHE_HOME, LG_ENV_XDG_STATE_HOME, LG_ENV_HF_HOME,
-    LG_ENV_HF_HUB_CACHE, LG_ENV_HF_TOKEN, LG_ENV_TERM, LG_ENV_NO_COLOR, LG_ENV_CLICOLOR_FORCE, LG_ENV_EDITOR,
-    LG_ENV_PAGER,
+    LG_ENV_HF_HUB_CACHE, LG_ENV_HF_TOKEN, LG_ENV_TERM, LG_ENV_NO_COLOR, LG_ENV_CLICOLOR_FORCE,
+    LG_ENV_FORCE_COLOR, LG_ENV_EDITOR, LG_ENV_PAGER,
 } lg_env_var;
 const char *lg_env(lg_env_var var);
 
