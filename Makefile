@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 .PHONY: all run test check kcheck bench soak asan tsan fuzz cover lint install uninstall clean help
 
 all: $(BUILD)/build.ninja
-	@ninja -C $(BUILD)
+	@ninja -C $(BUILD) lagoon
 
 $(BUILD)/build.ninja:
 	@command -v meson >/dev/null || { echo "meson is missing: run tools/setup.sh" >&2; exit 1; }
@@ -30,14 +30,16 @@ test:
 check:
 	@tools/test.py --native $(BUILD)
 
-kcheck: all
+kcheck: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) tests/kcheck/kcheck
 	$(BUILD)/tests/kcheck/kcheck $(ARGS)
 
 bench: all
 	$(BUILD)/lagoon bench --mini $(ARGS)
 
 # the long forms of what `make test` runs a short part of
-soak: all
+soak: $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
 	tools/soak.sh $(BUILD) $(ARGS)
 
 asan:
@@ -53,7 +55,8 @@ cover:
 	@tools/test.py --native --option b_coverage=true --option buildtype=debug build-cover
 	tools/cover.sh build-cover
 
-lint: all
+lint: $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
 	tools/lint.sh $(BUILD)
 
 install: all

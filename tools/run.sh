@@ -46,7 +46,7 @@ elapsed
 
 model=models/mini.gguf
 [ -f $model ] || { echo "make run: $model is not here; this copy of lagoon is incomplete" >&2; exit 1; }
-begin 3 model "mini, $(($(wc -c < $model) / 1000000)) MB, ships with lagoon"
+begin 3 model "mini, $(wc -c < $model | awk '{ printf "%.1f", $1 / 1e6 }') MB, ships with lagoon"
 quietly "$build/lagoon" inspect $model
 elapsed
 

@@ -31,9 +31,9 @@ libpcre2-dev    # regular expressions of the tokenizer
 libinih-dev     # lagoon.conf
 libxxhash-dev   # checksums
 libedit-dev     # line editing in chat
+libcmocka-dev   # unit tests, which are configured with the rest
 "
 apt_test="
-libcmocka-dev   # unit tests
 python3         # end-to-end tests
 "
 # The other architecture's kernels are tested under emulation.
@@ -50,9 +50,9 @@ jansson
 pcre2
 inih
 xxhash
+cmocka
 "
 brew_test="
-cmocka
 python3
 "
 
