@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 build=$1
 question='Write a C function that reverses a string in place.'
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log.err"' EXIT
 
 started=0
 begin() { # step, text without newline
@@ -32,7 +32,7 @@ quietly() { # runs a command; what it said is shown only when it failed
 missing=$(tools/setup.sh build --list)
 if [ -n "$missing" ]; then
     n=$(echo "$missing" | wc -l | tr -d ' ')
-    begin 1 packages "installing $(echo "$missing" | head -n 3 | tr '\n' ' ')... ($n)"
+    begin 1 packages "installing $(echo "$missing" | head -n 3 | tr '\n' ' ')$([ "$n" -le 3 ] || echo "... ($n)")"
     quietly tools/setup.sh build
 else
     begin 1 packages "all are here"
@@ -51,15 +51,14 @@ quietly "$build/lagoon" inspect $model
 elapsed
 
 printf '[4/4] ask       %s\n' "$question"
-ask() {
-    "$build/lagoon" generate --mini --stats "$@" -p "$question" < /dev/null
+ask() { # a build outside this folder would not find the model by itself
+    LAGOON_MODELS=$PWD/models "$build/lagoon" generate --mini --stats -p "$question" < /dev/null
 }
 if [ -t 1 ]; then
     ask
-else
-    : > "$log" # a pipeline hides the status of its first command
-    { ask 2>&1 || echo $? > "$log"; } | sed 's/^/      /'
-    [ ! -s "$log" ] || exit 1
+else # the answer ends without a newline, the figures come from standard error
+    ask > "$log" 2> "$log.err" || { cat "$log" "$log.err"; exit 1; }
+    awk '{ print "      " $0 }' "$log" "$log.err"
 fi
 cat << END
 This was the small demonstration model: it shows that everything works, not what Laguna can do.
