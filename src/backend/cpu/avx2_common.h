@@ -21,6 +21,13 @@
 #define LG_UNROLL(n) LG_PRAGMA(GCC unroll n)
 #endif
 
+/* Keeps v in a register and this addition where it is written. gcc otherwise turns chains of integer additions into
+ * trees, whose partial sums of a whole tile spill (Q4_K gemm: 155 Gop/s with the trees, XXX without; Zen 3). */
+LG_INLINE void keep(__m256i *v)
+{
+    __asm__("" : "+x"(*v));
+}
+
 /* Unaligned loads and broadcasts from memory. */
 LG_INLINE __m256i load256(const void *p)
 {
@@ -104,19 +111,6 @@ LG_INLINE void store_lanes(float *y, __m128 v, int n)
     _mm_storeu_ps(lane, v);
     memcpy(y, lane, (size_t)n * sizeof *lane);
 }
-/* The first n of eight lanes. */
-LG_INLINE void store_lanes8(float *y, __m256 v, int n)
-{
-    if (n >= 8) {
-        _mm256_storeu_ps(y, v);
-        return;
-    }
-    float lane[8];
-    _mm256_storeu_ps(lane, v);
-    if (n > 0)
-        memcpy(y, lane, (size_t)n * sizeof *lane);
-}
-
 /* Row pointers of a group of `count` rows of which n exist; the others read row 0 and are not stored. */
 LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const uint8_t **p)
 {
@@ -132,6 +126,57 @@ LG_INLINE void fetch_ahead(const uint8_t *p, int bytes)
     for (int i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)p + LG_AHEAD + i, _MM_HINT_T0);
 }
+
+/*
+ * The loop around a gemm of interleaved tiles. A slice of LG_SLICE inputs (about 10 KiB of tile) stays in L1 while up to
+ * LG_GEMM_GROUP columns pass over it, four at a time; sums of 16 rows wait in `acc` meanwhile. Without slices each four
+ * columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
+ *
+ * `cols` adds inputs [at, at + n) of n_cols <= 4 columns to acc[16 * column + row]; it and `variant` are constants where
+ * this is inlined. A tile has unit_bytes for each `unit` inputs.
+ */
+enum { LG_SLICE = 512, LG_GEMM_GROUP = 64 };
+typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
+                        float *acc);
+
+LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_bytes, const void *tile, int n_in, int n_rows,
+                           const lg_acts *x, const int32_t *idx, int n_cols, float *y, size_t y_stride)
+{
+    _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
+    const uint8_t *a[LG_GEMM_GROUP];
+
+    for (int first = 0; first < n_cols; first += LG_GEMM_GROUP) {
+        int group = n_cols - first < LG_GEMM_GROUP ? n_cols - first : LG_GEMM_GROUP;
+        const uint8_t *slice = tile;
+
+        for (int c = 0; c < group; c++)
+            a[c] = x->p + (size_t)(idx ? idx[first + c] : first + c) * x->stride;
+        memset(acc, 0, (size_t)group * LG_TILE_ROWS * sizeof *acc);
+        for (int at = 0; at < n_in; at += LG_SLICE) {
+            int n = n_in - at < LG_SLICE ? n_in - at : LG_SLICE;
+            int c = 0;
+
+            for (; c + 4 <= group; c += 4)
+                cols(variant, slice, n_in, at, n, a + c, 4, acc + LG_TILE_ROWS * c);
+            switch (group - c) {
+            case 3: cols(variant, slice, n_in, at, n, a + c, 3, acc + LG_TILE_ROWS * c); break;
+            case 2: cols(variant, slice, n_in, at, n, a + c, 2, acc + LG_TILE_ROWS * c); break;
+            case 1: cols(variant, slice, n_in, at, n, a + c, 1, acc + LG_TILE_ROWS * c); break;
+            default: break;
+            }
+            slice += (size_t)(n / unit) * unit_bytes;
+        }
+        for (int c = 0; c < group; c++)
+            memcpy(y + (size_t)(first + c) * y_stride, acc + LG_TILE_ROWS * c, (size_t)n_rows * sizeof *acc);
+    }
+}
+
+#define LG_SLICED_GEMM(name, cols, variant, unit, unit_bytes)                                                      \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,     \
+                     float *y, size_t y_stride)                                                                    \
+    {                                                                                                              \
+        gemm_sliced(cols, variant, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride);             \
+    }
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */
 LG_INLINE void transpose_rows(const uint8_t *const p[8], size_t at, __m256i r[8])

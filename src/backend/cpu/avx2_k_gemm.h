@@ -31,6 +31,8 @@ LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const __m256i sc
 
             part[2 * c] = k ? _mm256_add_epi16(part[2 * c], m0) : m0;
             part[2 * c + 1] = k ? _mm256_add_epi16(part[2 * c + 1], m1) : m1;
+            keep(&part[2 * c]);
+            keep(&part[2 * c + 1]);
         }
     }
     LG_UNROLL(8)
@@ -62,90 +64,74 @@ LG_INLINE void min_sums(const uint8_t *mins, int n_pairs, const int16_t *const *
     }
 }
 
-/* acc += d * da * (float)v, or minus it. */
-LG_INLINE void add_block(const uint8_t *d, float da, const __m256i v[2], bool minus, __m256 acc[2])
+/* acc += d * da * (float)v, or minus it, for 16 rows. */
+LG_INLINE void add_block(const uint8_t *d, float da, const __m256i v[2], bool minus, float *acc)
 {
     for (int h = 0; h < 2; h++) {
         __m256 s = _mm256_mul_ps(_mm256_load_ps((const float *)(const void *)d + 8 * h), _mm256_set1_ps(da));
-        __m256 f = _mm256_cvtepi32_ps(v[h]);
+        __m256 f = _mm256_cvtepi32_ps(v[h]), sum = _mm256_load_ps(acc + 8 * h);
 
-        acc[h] = minus ? _mm256_fnmadd_ps(s, f, acc[h]) : _mm256_fmadd_ps(s, f, acc[h]);
+        _mm256_store_ps(acc + 8 * h, minus ? _mm256_fnmadd_ps(s, f, sum) : _mm256_fmadd_ps(s, f, sum));
     }
 }
 
-typedef enum k_form { FORM_Q4_K, FORM_Q5_K, FORM_Q6_K } k_form;
+enum { FORM_Q4_K, FORM_Q5_K, FORM_Q6_K };
 
-LG_INLINE void gemm_k_cols(k_form form, const uint8_t *tile, int n_in, int n_rows, const uint8_t *const *x, int n_cols,
-                           float *y, size_t y_stride)
+/* See gemm_sliced. */
+LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
+                      float *acc)
 {
-    __m256 acc[2 * GEMM_COLS];
-    const uint8_t *q[GEMM_COLS];
-
-    for (int i = 0; i < 2 * n_cols; i++)
-        acc[i] = _mm256_setzero_ps();
-    for (int c = 0; c < n_cols; c++)
-        q[c] = x[c];
-    for (int b = 0; b < n_in / 256; b++, tile += form == FORM_Q6_K ? Q6_BYTES : Q45_BYTES) {
+    for (int k0 = at; k0 < at + n; k0 += 256, slice += form == FORM_Q6_K ? Q6_BYTES : Q45_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS], s[2];
         _Alignas(16) int16_t sums32[GEMM_COLS][8];
         const int16_t *sums[GEMM_COLS];
+        const uint8_t *q[GEMM_COLS];
 
-        for (int i = 0; i < 2 * n_cols; i++)
-            dot[i] = _mm256_setzero_si256();
-        if (form == FORM_Q6_K) {
-            for (int g = 0; g < 16; g++) {
-                load_pair(tile + TILE_SCALES + 64 * g, s);
-                add_steps(tile, 4 * g, 2, s, q, n_cols, dot);
-                add_steps(tile, 4 * g + 2, 2, s, q, n_cols, dot);
-            }
-        } else {
-            for (int j = 0; j < 8; j++) {
-                load_pair(tile + TILE_SCALES + 64 * j, s);
-                if (form == FORM_Q4_K) {
-                    add_steps(tile, 8 * j, 8, s, q, n_cols, dot);
-                } else {
-                    add_steps(tile, 8 * j, 4, s, q, n_cols, dot);
-                    add_steps(tile, 8 * j + 4, 4, s, q, n_cols, dot);
-                }
-            }
-        }
         for (int c = 0; c < n_cols; c++) {
-            sums[c] = act_sums(x[c], n_in) + 16 * b;
+            q[c] = x[c] + k0;
+            sums[c] = act_sums(x[c], n_in) + k0 / 16;
             if (form != FORM_Q6_K) {
                 _mm_store_si128((__m128i *)sums32[c], sums_of_32(sums[c]));
                 sums[c] = sums32[c];
             }
-            q[c] += 256;
         }
-        min_sums(tile + (form == FORM_Q6_K ? Q6_MINS : Q45_MINS), form == FORM_Q6_K ? 8 : 4, sums, n_cols, min);
+        for (int i = 0; i < 2 * n_cols; i++)
+            dot[i] = _mm256_setzero_si256();
+        for (int j = 0; form != FORM_Q6_K && j < 8; j++) {
+            load_pair(slice + TILE_SCALES + 64 * j, s);
+            if (form == FORM_Q4_K) {
+                add_steps(slice, 8 * j, 8, s, q, n_cols, dot);
+            } else {
+                add_steps(slice, 8 * j, 4, s, q, n_cols, dot);
+                add_steps(slice, 8 * j + 4, 4, s, q, n_cols, dot);
+            }
+        }
+        for (int g = 0; form == FORM_Q6_K && g < 16; g++) {
+            load_pair(slice + TILE_SCALES + 64 * g, s);
+            add_steps(slice, 4 * g, 2, s, q, n_cols, dot);
+            add_steps(slice, 4 * g + 2, 2, s, q, n_cols, dot);
+        }
+        min_sums(slice + (form == FORM_Q6_K ? Q6_MINS : Q45_MINS), form == FORM_Q6_K ? 8 : 4, sums, n_cols, min);
         for (int c = 0; c < n_cols; c++) {
-            float da = act_scales(x[c], n_in)[b];
+            float da = act_scales(x[c], n_in)[k0 / 256];
 
             if (form == FORM_Q6_K) {
                 for (int h = 0; h < 2; h++)
                     dot[2 * c + h] = _mm256_sub_epi32(dot[2 * c + h], min[2 * c + h]);
-                add_block(tile + Q6_D, da, dot + 2 * c, false, acc + 2 * c);
+                add_block(slice + Q6_D, da, dot + 2 * c, false, acc + 16 * c);
             } else {
-                add_block(tile + Q45_D, da, dot + 2 * c, false, acc + 2 * c);
-                add_block(tile + Q45_DMIN, da, min + 2 * c, true, acc + 2 * c);
+                add_block(slice + Q45_D, da, dot + 2 * c, false, acc + 16 * c);
+                add_block(slice + Q45_DMIN, da, min + 2 * c, true, acc + 16 * c);
             }
         }
     }
-    for (int c = 0; c < n_cols; c++) {
-        store_lanes8(y + (size_t)c * y_stride, acc[2 * c], n_rows);
-        store_lanes8(y + (size_t)c * y_stride + 8, acc[2 * c + 1], n_rows - 8);
-    }
 }
 
-/* Signed codes with scales (Q2_K, Q3_K, IQ4_XS). */
-LG_INLINE void gemm_signed_k_cols(bool has_min, const uint8_t *tile, int n_in, int n_rows, const uint8_t *const *x,
-                                  int n_cols, float *y, size_t y_stride)
+/* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). */
+LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
+                             int n_cols, float *acc)
 {
-    __m256 acc[2 * GEMM_COLS];
-
-    for (int i = 0; i < 2 * n_cols; i++)
-        acc[i] = _mm256_setzero_ps();
-    for (int b = 0; b < n_in / 256; b++, tile += SIGNED_BYTES) {
+    for (int k0 = at; k0 < at + n; k0 += 256, slice += SIGNED_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS];
         const int16_t *sums[GEMM_COLS];
 
@@ -154,59 +140,36 @@ LG_INLINE void gemm_signed_k_cols(bool has_min, const uint8_t *tile, int n_in, i
         for (int k = 0; k < 64; k++) {
             __m256i w[2], u[2], s[2];
 
-            load_pair(tile + 64 * k, w);
-            load_pair(tile + TILE_SCALES + 64 * (k / 4), s);
+            load_pair(slice + 64 * k, w);
+            load_pair(slice + TILE_SCALES + 64 * (k / 4), s);
             u[0] = _mm256_abs_epi8(w[0]);
             u[1] = _mm256_abs_epi8(w[1]);
             for (int i = 0; i < 2 * n_cols; i++) {
-                __m256i a = broadcast_i32(x[i / 2] + 256 * (size_t)b + 4 * k);
+                __m256i a = broadcast_i32(x[i / 2] + k0 + 4 * k);
                 __m256i m = _mm256_maddubs_epi16(u[i & 1], _mm256_sign_epi8(a, w[i & 1]));
 
                 dot[i] = _mm256_add_epi32(dot[i], _mm256_madd_epi16(m, s[i & 1]));
+                keep(&dot[i]);
             }
         }
         for (int c = 0; c < n_cols; c++)
-            sums[c] = act_sums(x[c], n_in) + 16 * b;
+            sums[c] = act_sums(x[c], n_in) + k0 / 16;
         if (has_min)
-            min_sums(tile + SIGNED_MINS, 8, sums, n_cols, min);
+            min_sums(slice + SIGNED_MINS, 8, sums, n_cols, min);
         for (int c = 0; c < n_cols; c++) {
-            float da = act_scales(x[c], n_in)[b];
+            float da = act_scales(x[c], n_in)[k0 / 256];
 
-            add_block(tile + SIGNED_D, da, dot + 2 * c, false, acc + 2 * c);
+            add_block(slice + SIGNED_D, da, dot + 2 * c, false, acc + 16 * c);
             if (has_min)
-                add_block(tile + SIGNED_M, da, min + 2 * c, false, acc + 2 * c);
+                add_block(slice + SIGNED_M, da, min + 2 * c, false, acc + 16 * c);
         }
-    }
-    for (int c = 0; c < n_cols; c++) {
-        store_lanes8(y + (size_t)c * y_stride, acc[2 * c], n_rows);
-        store_lanes8(y + (size_t)c * y_stride + 8, acc[2 * c + 1], n_rows - 8);
     }
 }
 
-#define K_GEMM(name, cols, how)                                                                                    \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,     \
-                     float *y, size_t y_stride)                                                                    \
-    {                                                                                                              \
-        for (int c = 0; c < n_cols; c += GEMM_COLS) {                                                              \
-            const uint8_t *a[GEMM_COLS];                                                                           \
-            int n = n_cols - c < GEMM_COLS ? n_cols - c : GEMM_COLS;                                               \
-            float *out = y + (size_t)c * y_stride;                                                                 \
-                                                                                                                   \
-            for (int i = 0; i < n; i++)                                                                            \
-                a[i] = x->p + (size_t)(idx ? idx[c + i] : c + i) * x->stride;                                      \
-            switch (n) {                                                                                           \
-            case 4: cols(how, tile, n_in, n_rows, a, 4, out, y_stride); break;                                     \
-            case 3: cols(how, tile, n_in, n_rows, a, 3, out, y_stride); break;                                     \
-            case 2: cols(how, tile, n_in, n_rows, a, 2, out, y_stride); break;                                     \
-            default: cols(how, tile, n_in, n_rows, a, 1, out, y_stride); break;                                    \
-            }                                                                                                      \
-        }                                                                                                          \
-    }
-
-K_GEMM(gemm_q4_k, gemm_k_cols, FORM_Q4_K)
-K_GEMM(gemm_q5_k, gemm_k_cols, FORM_Q5_K)
-K_GEMM(gemm_q6_k, gemm_k_cols, FORM_Q6_K)
-K_GEMM(gemm_signed_k, gemm_signed_k_cols, false)
-K_GEMM(gemm_signed_k_min, gemm_signed_k_cols, true)
+LG_SLICED_GEMM(gemm_q4_k, k_cols, FORM_Q4_K, 256, Q45_BYTES)
+LG_SLICED_GEMM(gemm_q5_k, k_cols, FORM_Q5_K, 256, Q45_BYTES)
+LG_SLICED_GEMM(gemm_q6_k, k_cols, FORM_Q6_K, 256, Q6_BYTES)
+LG_SLICED_GEMM(gemm_signed_k, signed_k_cols, 0, 256, SIGNED_BYTES)
+LG_SLICED_GEMM(gemm_signed_k_min, signed_k_cols, 1, 256, SIGNED_BYTES)
 
 #endif

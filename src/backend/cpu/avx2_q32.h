@@ -100,39 +100,47 @@ LG_INLINE void unpack_runs(lg_qtype type, const lg_mat *w, int row, int n_rows, 
         }
 }
 
-/* 16 rows by n_cols columns; everything but the pointers is a constant where this is inlined. */
-LG_INLINE void gemm_runs_cols(const uint8_t *tile, int n_in, int elems, bool has_min, int n_rows,
-                              const uint8_t *const *x, int n_cols, float *y, size_t y_stride)
+/* The three shapes of a run. */
+enum { RUN_32, RUN_32_MIN, RUN_16 };
+
+/* See gemm_sliced. */
+LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
+                        float *sums)
 {
+    const int elems = variant == RUN_16 ? 16 : 32;
+    const bool has_min = variant == RUN_32_MIN;
     __m256 acc[2 * 4];
 
     for (int i = 0; i < 2 * n_cols; i++)
-        acc[i] = _mm256_setzero_ps();
-    for (int r = 0; r < n_in / elems; r++, tile += run_bytes(elems, has_min)) {
-        const float *d = (const float *)(const void *)(tile + (size_t)elems * LG_TILE_ROWS);
+        acc[i] = _mm256_load_ps(sums + 8 * i);
+    for (int k0 = at; k0 < at + n; k0 += elems, slice += run_bytes(elems, has_min)) {
+        const float *d = (const float *)(const void *)(slice + (size_t)elems * LG_TILE_ROWS);
         __m256i dot[2 * 4];
 
         for (int i = 0; i < 2 * n_cols; i++)
             dot[i] = _mm256_setzero_si256();
+        LG_UNROLL(8)
         for (int k = 0; k < elems / 4; k++) {
-            __m256i w0 = load256(tile + 64 * k), w1 = load256(tile + 64 * k + 32);
+            __m256i w0 = load256(slice + 64 * k), w1 = load256(slice + 64 * k + 32);
             __m256i u0 = _mm256_abs_epi8(w0), u1 = _mm256_abs_epi8(w1);
 
             for (int c = 0; c < n_cols; c++) {
-                __m256i a = broadcast_i32(x[c] + (size_t)r * (size_t)elems + 4 * k);
+                __m256i a = broadcast_i32(x[c] + k0 + 4 * k);
 
                 dot[2 * c] = _mm256_add_epi32(dot[2 * c], dot_signed(u0, w0, a));
                 dot[2 * c + 1] = _mm256_add_epi32(dot[2 * c + 1], dot_signed(u1, w1, a));
+                keep(&dot[2 * c]);
+                keep(&dot[2 * c + 1]);
             }
         }
         for (int c = 0; c < n_cols; c++) {
-            __m256 da = _mm256_set1_ps(act_scales(x[c], n_in)[r * elems / 32]);
+            __m256 da = _mm256_set1_ps(act_scales(x[c], n_in)[k0 / 32]);
 
             for (int h = 0; h < 2; h++)
                 acc[2 * c + h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(d + 8 * h), da),
                                                  _mm256_cvtepi32_ps(dot[2 * c + h]), acc[2 * c + h]);
             if (has_min) {
-                const int16_t *s = act_sums(x[c], n_in) + 2 * r;
+                const int16_t *s = act_sums(x[c], n_in) + k0 / 16;
                 __m256 sum = _mm256_set1_ps((float)(s[0] + s[1]));
 
                 for (int h = 0; h < 2; h++)
@@ -141,43 +149,13 @@ LG_INLINE void gemm_runs_cols(const uint8_t *tile, int n_in, int elems, bool has
             }
         }
     }
-    for (int c = 0; c < n_cols; c++) {
-        store_lanes8(y + (size_t)c * y_stride, acc[2 * c], n_rows);
-        store_lanes8(y + (size_t)c * y_stride + 8, acc[2 * c + 1], n_rows - 8);
-    }
+    for (int i = 0; i < 2 * n_cols; i++)
+        _mm256_store_ps(sums + 8 * i, acc[i]);
 }
 
-LG_INLINE void gemm_runs(int elems, bool has_min, const void *tile, int n_in, int n_rows, const lg_acts *x,
-                         const int32_t *idx, int n_cols, float *y, size_t y_stride)
-{
-    for (int c = 0; c < n_cols; c += 4) {
-        const uint8_t *a[4];
-        int n = n_cols - c < 4 ? n_cols - c : 4;
-        float *out = y + (size_t)c * y_stride;
-
-        for (int i = 0; i < n; i++)
-            a[i] = x->p + (size_t)(idx ? idx[c + i] : c + i) * x->stride;
-        if (n == 4)
-            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 4, out, y_stride);
-        else if (n == 3)
-            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 3, out, y_stride);
-        else if (n == 2)
-            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 2, out, y_stride);
-        else
-            gemm_runs_cols(tile, n_in, elems, has_min, n_rows, a, 1, out, y_stride);
-    }
-}
-
-#define RUN_GEMM(name, elems, has_min)                                                                             \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,     \
-                     float *y, size_t y_stride)                                                                    \
-    {                                                                                                              \
-        gemm_runs(elems, has_min, tile, n_in, n_rows, x, idx, n_cols, y, y_stride);                                \
-    }
-
-RUN_GEMM(gemm_runs32, 32, false)
-RUN_GEMM(gemm_runs32_min, 32, true)
-RUN_GEMM(gemm_runs16, 16, false)
+LG_SLICED_GEMM(gemm_runs32, run_cols, RUN_32, 32, run_bytes(32, false))
+LG_SLICED_GEMM(gemm_runs32_min, run_cols, RUN_32_MIN, 32, run_bytes(32, true))
+LG_SLICED_GEMM(gemm_runs16, run_cols, RUN_16, 16, run_bytes(16, false))
 
 #define RUN_UNPACK(id)                                                                                             \
     static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
