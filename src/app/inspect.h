@@ -1,8 +1,7 @@
 /*
  * app/inspect: what `lagoon inspect` knows about a file, and its two forms: text for people and JSON.
  *
- * Filled by cmd_inspect.c; borrows from the open file. Text that comes from the file is cleaned before it is
- * printed.
+ * Filled by cmd_inspect.c; borrows from the open file. Text of the file is cleaned before it is printed.
  */
 #ifndef LG_APP_INSPECT_H
 #define LG_APP_INSPECT_H

@@ -5,8 +5,8 @@
  * consume bytes, and lists grow with what was read, so that memory stays a small multiple of the bytes of the
  * table itself.
  *
- * Surprise: tensor data is never touched here, only its place is checked, so opening a large file reads a few
- * pages.
+ * Surprise: tensor data is never touched here, only its place is checked, so that opening a large file
+ * reads a few pages.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -358,8 +358,7 @@ static lg_status check_overlap(const lg_gguf_tensor *t, size_t n, lg_err *err)
     return st;
 }
 
-// Turns relative offsets into absolute ones and pointers, after checking them against the file and each
-// other.
+// Turns relative offsets into absolute ones and pointers, checked against the file and against each other.
 static lg_status place_tensors(lg_gguf_part *p, lg_gguf_tensor *t, size_t n, lg_err *err)
 {
     const lg_gguf_tensor *first_cut = NULL;

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-// Sizes of the types that do not run are container facts, kept so that a file using them can be listed and
-// refused.
+// The types that do not run are here so that a file using them can be listed, and refused by name.
 static const lg_qtype_info types[LG_QTYPE_MAX] = {
     [LG_F32] = {"F32", 1, 4, true},
     [LG_F16] = {"F16", 1, 2, true},
@@ -123,8 +122,7 @@ uint16_t lg_f32_to_f16(float f)
         abs += 0xFFF + (abs >> 13 & 1);
         return (uint16_t)(sign | (abs - 0x38000000) >> 13);
     }
-    // Subnormal: adding 0.5 puts the ulp of the f32 sum at 2^-24, so the hardware rounds to nearest even for
-    // us.
+    // Subnormal: adding 0.5 puts the ulp of the f32 sum at 2^-24, so that the sum is rounded as we need it.
     uint32_t sum = to_bits(from_bits(abs) + 0.5f);
     return (uint16_t)(sign | (sum - 0x3F000000));
 }

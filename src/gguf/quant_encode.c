@@ -4,8 +4,7 @@
  * The rounding types (Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, MXFP4, NVFP4) give the same bytes as the field's
  * reference tools and are tested for that; their codes come from the scale before it is rounded to f16. The K
  * types search each sub-block's scale in the weighted least-squares sense and assign codes against what a
- * reader will compute. A block is a function of its own values only, so rows may be cut among threads at
- * will.
+ * reader will compute. A block is a function of its own values only: any cut among threads will do.
  */
 #include "gguf/quant_blocks.h"
 

@@ -1,8 +1,7 @@
 /*
  * model/mix: named recipes that give each tensor of a model its type ("q4_k_m"), used by synth and quantize.
  *
- * A recipe is a table of rules over the tensor's name and layer; the first match wins. Pure functions, any
- * thread.
+ * A recipe is a table of rules over a tensor's name and layer; the first match wins. Pure; any thread.
  */
 #ifndef LG_MODEL_MIX_H
 #define LG_MODEL_MIX_H

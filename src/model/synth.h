@@ -1,7 +1,6 @@
 /*
- * model/synth: models of real shape with synthetic weights, as a file (`lagoon synth`) or in memory (`lagoon
- * bench
- * --synthetic`).
+ * model/synth: models of real shape with synthetic weights, as a file (`lagoon synth`) or in memory
+ * (`lagoon bench --synthetic`).
  *
  * Names, shapes, types and metadata are those of the published models. Weights come from a counter: every
  * block is a pure function of (seed, tensor index, block index), so any slice can be made again anywhere, by

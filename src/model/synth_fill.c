@@ -7,8 +7,7 @@
  * its word, near enough to a normal distribution.
  *
  * Surprise: written so that any IEEE machine gives the same bits: integer arithmetic and single f32
- * operations. The one addition behind a multiplication, in gauss, must not be contracted (this project never
- * is).
+ * operations. The one addition behind a multiplication, in gauss, must not be contracted.
  */
 #include <string.h>
 

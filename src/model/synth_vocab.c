@@ -82,8 +82,7 @@ static lg_str join(vocab *v, lg_str a, const char *between, lg_str b)
     return copy(v, s, (size_t)n); // at most three characters of at most two bytes, and a space
 }
 
-// The printable character of a byte: itself where that is printable and not a space, else the next one from
-// U+0100.
+// The printable character of a byte: itself if it is printable and no space, else the next one from U+0100.
 static void byte_alphabet(vocab *v)
 {
     int32_t next = 0x100;

@@ -1,6 +1,5 @@
 /*
- * fuzz/hostile_gguf: damaged model files by the thousand, each one field, entry or region away from a valid
- * one.
+ * fuzz/hostile_gguf: damaged model files by the thousand, each a field, entry or region away from a valid one.
  *
  *     hostile_gguf VOCAB FILES [SEED]     VOCAB: a GGUF whose tokenizer the valid models take
  *     hostile_gguf VOCAB --write DIR      the valid models themselves (seeds of fuzz_gguf)
@@ -209,8 +208,7 @@ static void damage_field(const base *b, uint8_t *p, span f)
     set_number(p, f, v);
 }
 
-// A field of the container, or one of the model. The token types are most of the latter; the rest is
-// interesting.
+// A field of the container, or one of the model: most of these are token types, the rest is interesting.
 static void damage_container(const base *b, uint8_t *p)
 {
     damage_field(b, p, b->field[below((size_t)b->n_fields)]);

@@ -631,8 +631,7 @@ static const char *part_path(int no, int count)
     return path[turn];
 }
 
-// Part `no` (1-based) with one tensor named after it; part 1 has the model's metadata and, if `bare`, no
-// tensor.
+// Part `no` (from 1) with one tensor, or with none if `bare`; part 1 has the model's metadata.
 static void build_part(image *m, int no, int says_no, int count, int total, const char *name, bool bare)
 {
     start(m, 3, bare ? 0 : 1, no == 1 ? 4 : 3);

@@ -145,8 +145,7 @@ static void test_golden(void **state)
     free(g.reference);
 }
 
-// --- decoders against a second one, written element by element from the layout tables in double precision
-// ---
+// --- decoders against a second one: element by element from the layout tables, in double precision ---
 
 static unsigned bits(const uint8_t *b, int bit, int n)
 {
@@ -188,8 +187,7 @@ static double e2m1(unsigned c)
     return c & 8 ? -t[c & 7] : t[c];
 }
 
-// Nibble of element i where a run of `run` elements has its first half in low and its second half in high
-// nibbles.
+// Nibble of element i where runs of `run` elements have the first half in low, the second in high nibbles.
 static unsigned nib(const uint8_t *q, int i, int run)
 {
     int r = i / run, k = i % run, half = run / 2;
@@ -315,8 +313,7 @@ static void test_random_blocks(void **state)
 
 static void test_round_trip(void **state)
 {
-    // what a quantizer wrote and a decoder read is a fixed point of the pair, for types whose grid it must
-    // hit
+    // what was written and read once is a fixed point, for types whose grid must be hit
     static const lg_qtype exact[] = {LG_F32, LG_F16, LG_BF16, LG_MXFP4};
 
     (void)state;

@@ -264,8 +264,7 @@ static void test_slices(void **state)
     }
 }
 
-// The first blocks are written down, so that the generator stays what it is on every machine and in every
-// version.
+// The first blocks are written down: the generator stays what it is, on every machine, in every version.
 static void test_fixed(void **state)
 {
     uint8_t b[256];
@@ -330,8 +329,7 @@ static void test_statistics(void **state)
         assert_true(bias[k] == 0.0f);
 }
 
-// f16 scales are normal numbers: subnormal ones take a slow path on some machines, and trained models have
-// none.
+// f16 scales are normal numbers: subnormal ones are slow on some machines, and trained models have none.
 static void test_scales(void **state)
 {
     static const struct {
