@@ -29,6 +29,7 @@ typedef struct lg_source {
     const void *data;
     size_t bytes;
     float scale;
+    const float *expert_scale; /* of a stack: ne[2] more multipliers (host, lives as long as data), or NULL */
 } lg_source;
 
 /* One of up to LG_PARTS_MAX products that share their input. */

@@ -45,6 +45,7 @@ typedef struct lg_weight {
     lg_use use;
     int n_in, n_out, n_expert;
     float scale;      /* per-tensor multiplier (NVFP4 exports), else 1 */
+    const float *expert_scale; /* n_expert more multipliers, one a matrix, where `data` is; NULL: none */
     const void *data; /* device address of the layout below */
     size_t bytes;     /* what one full read of it moves */
     int layout;       /* backend-private: how `data` is arranged */

@@ -191,14 +191,13 @@ static lg_status check_type(const want *w, const lg_gguf_tensor *t, lg_err *err)
     return LG_OK;
 }
 
-// The multiplier of a matrix, if the file has one: NAME.scale with one value, or one for each expert, all
-// equal.
-static lg_status read_scale(const lg_gguf *g, int layer, const want *w, float *out, lg_err *err)
+// The multiplier of a matrix, if the file has one: NAME.scale with one value, or one for each expert.
+static lg_status read_scale(const lg_gguf *g, int layer, const want *w, lg_source *src, lg_err *err)
 {
     char name[NAME_MAX_BYTES];
     size_t stem = strlen(w->name) - strlen(".weight");
 
-    *out = 1.0f;
+    src->scale = 1.0f;
     if (!lg_str_ends(lg_str_of(w->name), LG_STR(".weight")))
         return LG_OK;
     (void)snprintf(name, sizeof name, "%.*s.scale", (int)stem, w->name);
@@ -206,22 +205,18 @@ static lg_status read_scale(const lg_gguf *g, int layer, const want *w, float *o
     if (!t)
         return LG_OK;
     size_t n = t->bytes / sizeof(float);
-    if (t->type != LG_F32 || n < 1 || (n != 1 && n != w->d[2].n))
+    const float *v = (const float *)(const void *)t->data; // tensors are aligned to 8 bytes at least
+    if (t->type != LG_F32 || n < 1 || (n != 1 && (w->use != LG_USE_EXPERTS || n != w->d[2].n)))
         return LG_FAIL(err, LG_E_INPUT, "tensor %.*s must hold one F32 value, or one for each expert",
                        (int)t->name.n, t->name.p);
-    for (size_t i = 0; i < n; i++) {
-        float v;
-        memcpy(&v, t->data + i * sizeof v, sizeof v);
-        if (!isfinite(v))
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
             return LG_FAIL(err, LG_E_INPUT, "tensor %.*s holds a value that is not finite", (int)t->name.n,
                            t->name.p);
-        if (i > 0 && v != *out)
-            return LG_FAIL(err, LG_E_UNSUPPORTED,
-                           "tensor %.*s gives experts different multipliers; one for all is "
-                           "supported",
-                           (int)t->name.n, t->name.p);
-        *out = v;
-    }
+    if (n == 1)
+        src->scale = v[0];
+    else
+        src->expert_scale = v;
     return LG_OK;
 }
 
@@ -254,7 +249,7 @@ static lg_status resolve(const lg_gguf *g, const lg_hparams *hp, int layer, cons
     f.src.type = t->type;
     f.src.data = t->data;
     f.src.bytes = t->bytes;
-    LG_TRY(read_scale(g, layer, w, &f.src.scale, err));
+    LG_TRY(read_scale(g, layer, w, &f.src, err));
     *out = f;
     return LG_OK;
 }

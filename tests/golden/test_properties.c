@@ -286,6 +286,42 @@ static void element_gate(void **state)
     compare_float(&m, "element gate", 40, 1e-5);
 }
 
+// Multipliers beside the matrices, as NVFP4 exports have them: of a matrix, and one for each expert of a
+// stack.
+static void add_scales(void *arg, lg_gguf_writer *w, bool data)
+{
+    static const char *const names[] = {"blk.1.attn_q.scale",
+                                        "blk.1.attn_output.scale",
+                                        "blk.0.ffn_down.scale",
+                                        "blk.2.ffn_gate_shexp.scale",
+                                        "output.scale",
+                                        "blk.1.ffn_gate_exps.scale",
+                                        "blk.1.ffn_up_exps.scale",
+                                        "blk.2.ffn_down_exps.scale"};
+    uint64_t rng = 3;
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        uint64_t n = strstr(names[i], "_exps") ? 8 : 1;
+        float v[8];
+        for (int k = 0; k < 8; k++)
+            v[k] = (float)(0.5 + mk_uniform(&rng));
+        if (!data)
+            lg_gguf_put_tensor(w, lg_str_of(names[i]), LG_F32, 1, &n);
+        else
+            assert_true(lg_gguf_write_data(w, v, n * sizeof *v));
+    }
+}
+
+static void scaled_matrices(void **state)
+{
+    mk_model m = mk_default(vocab_path);
+
+    (void)state;
+    m.more = add_scales;
+    compare_float(&m, "multipliers", 40, 1e-5);
+}
+
 // A few channels of the residual carry values that no 16-bit format holds, and so do inputs of the down
 // projections.
 static void huge_values(void *arg, const char *name, float *v, const uint64_t *ne, size_t n)
@@ -582,15 +618,11 @@ static int clean_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float_models),
-        cmocka_unit_test(element_gate),
-        cmocka_unit_test(big_activations),
-        cmocka_unit_test(quantized_models),
-        cmocka_unit_test(window_edge),
-        cmocka_unit_test(selection_bias),
-        cmocka_unit_test(ties),
-        cmocka_unit_test(chunks),
-        cmocka_unit_test(rows_and_threads),
+        cmocka_unit_test(float_models),     cmocka_unit_test(element_gate),
+        cmocka_unit_test(scaled_matrices),  cmocka_unit_test(big_activations),
+        cmocka_unit_test(quantized_models), cmocka_unit_test(window_edge),
+        cmocka_unit_test(selection_bias),   cmocka_unit_test(ties),
+        cmocka_unit_test(chunks),           cmocka_unit_test(rows_and_threads),
         cmocka_unit_test(replay),
     };
 

@@ -14,6 +14,7 @@ typedef struct matrix {
     float *v; // rows of n_in
     int n_in, n_out;
     lg_qtype type;
+    float scale; // of every product
 } matrix;
 
 // Matrix `slice` of a stack; v is NULL when the tensor is missing.
@@ -31,11 +32,17 @@ static matrix load(const oracle *o, int layer, const char *name, int slice)
         (void)fprintf(stderr, "oracle: no tensor %s\n", full);
         return m;
     }
-    m = (matrix){.n_in = (int)t->ne[0], .n_out = (int)t->ne[1], .type = t->type};
+    m = (matrix){.scale = 1, .n_in = (int)t->ne[0], .n_out = (int)t->ne[1], .type = t->type};
     size_t n = (size_t)m.n_in * (size_t)m.n_out, bytes = t->bytes / t->ne[2];
     m.v = malloc(n * sizeof *m.v);
-    if (m.v)
-        lg_dequant_row(t->type, t->data + (size_t)slice * bytes, m.v, (int64_t)n);
+    if (!m.v)
+        return m;
+    lg_dequant_row(t->type, t->data + (size_t)slice * bytes, m.v, (int64_t)n);
+    char *end = strstr(full, ".weight");
+    if (end)
+        (void)snprintf(end, 8, ".scale");
+    if (end && (t = lg_gguf_find_tensor(o->g, lg_str_of(full))))
+        m.scale = ((const float *)(const void *)t->data)[t->ne[0] > 1 ? slice : 0];
     return m;
 }
 
@@ -81,7 +88,7 @@ static bool multiply(const oracle *o, const matrix *m, const double *x, int n, d
             double sum = 0;
             for (int i = 0; i < m->n_in; i++)
                 sum += (double)w[i] * row[i];
-            y[(size_t)r * (size_t)m->n_out + (size_t)j] = sum;
+            y[(size_t)r * (size_t)m->n_out + (size_t)j] = sum * (double)m->scale;
         }
     }
     free(in);

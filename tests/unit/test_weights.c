@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,9 +249,14 @@ static void strangers_and_scales(void **state)
     for (int i = 0; i < 8; i++)
         scales[i] = 2;
     (void)good(&m);
-    scales[7] = 3;
-    assert_int_equal(check_file(&m, &hp, &plan, &err), LG_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "ffn_up_exps.scale gives experts different multipliers"));
+    scales[7] = 3; // experts may differ
+    (void)good(&m);
+    scales[7] = INFINITY;
+    assert_int_equal(check_file(&m, &hp, &plan, &err), LG_E_INPUT);
+    assert_non_null(strstr(err.msg, "ffn_up_exps.scale holds a value that is not finite"));
+    m.arg = ok; // a plain matrix has one
+    assert_int_equal(check_file(&m, &hp, &plan, &err), LG_E_INPUT);
+    m.arg = stack;
     n_scales = 2;
     assert_int_equal(check_file(&m, &hp, &plan, &err), LG_E_INPUT);
 }

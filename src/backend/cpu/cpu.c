@@ -166,7 +166,7 @@ static lg_status check_source(const lg_source *src, size_t *n_elems, lg_err *err
 static lg_status cpu_load(lg_backend *b, const lg_source *src, lg_use use, lg_weight *out, lg_err *err)
 {
     size_t n = 0;
-    lg_weight w = {.type = src->type, .use = use, .scale = src->scale};
+    lg_weight w = {.type = src->type, .use = use, .scale = src->scale, .expert_scale = src->expert_scale};
     lg_status st = check_source(src, &n, err);
 
     if (st == LG_OK && use == LG_USE_VECTOR && n > INT_MAX)

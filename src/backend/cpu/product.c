@@ -73,17 +73,28 @@ static void many_columns(const lg_type_kernels *k, const lg_mat *w, int row, int
     }
 }
 
+// What the products of matrix m, one of w's, are multiplied by.
+static float scale_of(const lg_weight *w, const lg_mat *m)
+{
+    size_t bytes = m->row_bytes * (size_t)w->n_out;
+
+    if (!w->expert_scale)
+        return w->scale;
+    return w->scale * w->expert_scale[(size_t)(m->p - (const uint8_t *)w->data) / bytes];
+}
+
 void lg_product(const lg_cpu *c, const lg_weight *w, const lg_mat *m, int row, int n_rows, const lg_acts *x,
                 const int32_t *idx, int n_cols, float *y, size_t y_stride, void *tiles)
 {
     const lg_type_kernels *k = &c->k.type[w->type];
+    float scale = scale_of(w, m);
 
     if (n_cols < GEMM_MIN_COLS)
         few_columns(k, m, row, n_rows, x, idx, n_cols, y, y_stride);
     else
         many_columns(k, m, row, n_rows, x, idx, n_cols, y, y_stride, tiles);
-    if (w->scale != 1.0f)
+    if (scale != 1.0f)
         for (int col = 0; col < n_cols; col++)
             for (int i = 0; i < n_rows; i++)
-                y[(size_t)col * y_stride + (size_t)i] *= w->scale;
+                y[(size_t)col * y_stride + (size_t)i] *= scale;
 }

@@ -28,7 +28,7 @@ size_t lg_product_tiles(int n_in);
 void lg_product_quant(const lg_cpu *c, lg_act_kind kind, const float *x, size_t x_stride, int n_in, int from, int to,
                       uint8_t *out);
 
-/* y[col * y_stride + i] = w->scale * row (row + i) of m . activation idx[col] (col when idx is NULL); m is one matrix of
+/* y[col * y_stride + i] = scale of m * row (row + i) of m . activation idx[col] (col when idx is NULL); m is one matrix of
  * w. n_rows is at most LG_BLOCK_ROWS unless n_cols is 1. `tiles`: lg_product_tiles(n_in) bytes of this thread, 64-byte
  * aligned. */
 void lg_product(const lg_cpu *c, const lg_weight *w, const lg_mat *m, int row, int n_rows, const lg_acts *x,
