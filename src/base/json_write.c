@@ -116,6 +116,8 @@ bool lg_json_quote(lg_str s, lg_buf *out)
 {
     size_t from = 0;
 
+    if (s.n == 0) // p may be NULL
+        return lg_buf_addz(out, "\"\"");
     if (!lg_buf_addc(out, '"'))
         return false;
     for (size_t i = 0; i < s.n;) {

@@ -351,23 +351,23 @@ static void flush_tag(lg_reply *r)
 static lg_str value_text(lg_reply *r, lg_str text)
 {
     tag *t = &r->call.a;
-    bool carried = t->at > 0; // the tag may have begun before this text, and nothing else of it has passed
+    size_t carried = t->at; // bytes of the tag that came before this text; until they are settled nothing of it has passed
 
     for (size_t i = 0; i < text.n; i++) {
-        if (carried && text.p[i] != t->text.p[t->at]) {
-            flush_tag(r);
-            carried = false;
+        if (carried > 0 && text.p[i] != t->text.p[t->at]) {
+            value_part(r, (lg_str){end_value, carried});
+            carried = 0;
         }
         if (!tag_step(t, text.p[i]))
             continue;
-        if (!carried)
+        if (carried == 0)
             value_part(r, (lg_str){text.p, i + 1 - t->text.n});
         lg_buf_clear(&r->call.space);
         tag_start(&r->call.a, arg_key);
         r->state = ST_VALUE_CLOSED;
         return rest_of(text, i + 1);
     }
-    if (!carried)
+    if (carried == 0)
         value_part(r, (lg_str){text.p, text.n - t->at});
     return (lg_str){0};
 }

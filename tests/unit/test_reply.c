@@ -232,6 +232,7 @@ static void test_values(void **state)
     CHECK(TEXT("</arg_value><arg_"), VALUE("</arg_value><arg_</arg_value>{26}{24}"));
     CHECK(TEXT("</arg_value><arg_kex>"), VALUE("</arg_value><arg_kex></arg_value>{26}{24}"));
     CHECK(TEXT("</arg_</arg_</arg_value"), VALUE("</arg_</arg_</arg_value</arg_value>{26}{24}"));
+    CHECK(TEXT("</arinag</argh</arrr"), VALUE("</arinag</argh</arrr</arg_value>{26}{24}"));
     CHECK(TEXT("<</arg_value>x"), VALUE("<</arg_value>x</arg_value>{26}{24}"));
     CHECK(TEXT("a<think>b</think>c<assistant>d<tool_call>e"), VALUE("a{18}b{19}c{23}d{25}e</arg_value>{26}{24}"));
     CHECK(TEXT("a</tool_call>b"), VALUE("a{26}b</arg_value>{26}{24}"));
@@ -464,8 +465,8 @@ static void test_random(void **state)
     static const char *const part[] = {
         "{18}", "{19}", "{25}", "{26}", "{23}", "{24}", "ls", "write", "<arg_key>", "</arg_key>", "<arg_value>",
         "</arg_value>", "path", "text", "mode", "any", " ", "\n", "<", "</arg_", "\"", "\\", "{", "}", "[1, 'a']",
-        "{\"name\":\"ls\"}", "STOP", "ST", "\xC3\xA9", "\xE4\xB8", "<tool_call>", "x", "write<arg_key>text</arg_key>"
-        "<arg_value>", "</arg_value>{26}",
+        "{\"name\":\"ls\"}", "STOP", "ST", "\xC3\xA9", "\xE4\xB8", "<tool_call>", "x",
+        "write<arg_key>text</arg_key><arg_value>", "</arg_value>{26}",
     };
     enum { N_PARTS = sizeof part / sizeof part[0] };
     unsigned seed = 5;
