@@ -42,78 +42,104 @@ static dim plain(int n, const char *what)
     return (dim){(uint64_t)n, what, n};
 }
 
-static int layer_wants(const lg_hparams *hp, int i, want *w)
+static want vector(const char *name, dim n, size_t at)
 {
-    const lg_layer_params *lp = &hp->layer[i];
+    return (want){.name = name, .n_dims = 1, .d = {n}, .use = LG_USE_VECTOR, .at = at};
+}
+
+static want matrix(const char *name, dim in, dim out, lg_use use, size_t at)
+{
+    return (want){.name = name, .n_dims = 2, .d = {in, out}, .use = use, .at = at};
+}
+
+static want linear(const char *name, dim in, dim out, size_t at)
+{
+    return matrix(name, in, out, LG_USE_LINEAR, at);
+}
+
+static want stack(const char *name, dim in, dim out, dim experts, size_t at)
+{
+    return (want){.name = name, .n_dims = 3, .d = {in, out, experts}, .use = LG_USE_EXPERTS, .at = at};
+}
+
+#define AT(field) offsetof(lg_layer, field)
+
+static int attention_wants(const lg_hparams *hp, const lg_layer_params *lp, want *w)
+{
     dim hidden = plain(hp->hidden, "the hidden size"), head = plain(hp->head_dim, "the head size");
     dim heads = plain(lp->n_head, "the head count");
     dim q = {(uint64_t)(lp->n_head * hp->head_dim), "the head count", lp->n_head};
     dim kv = {(uint64_t)(hp->n_kv_head * hp->head_dim), "the KV head count", hp->n_kv_head};
-    dim wide = plain(hp->ffn_dense, "the feed-forward length");
-    dim experts = plain(hp->n_expert, "the expert count"), narrow = plain(hp->ffn_expert, "the expert width");
+    int n = 0;
+
+    w[n++] = vector("attn_norm.weight", hidden, AT(attn_norm));
+    w[n++] = linear("attn_q.weight", hidden, q, AT(q));
+    w[n++] = linear("attn_k.weight", hidden, kv, AT(k));
+    w[n++] = linear("attn_v.weight", hidden, kv, AT(v));
+    w[n] = linear("attn_gate.weight", hidden, heads, AT(gate));
+    w[n].old = "attn_g.weight";
+    w[n].loose = w[n].is_gate = true;
+    n++;
+    w[n++] = linear("attn_output.weight", q, hidden, AT(o));
+    w[n++] = vector("attn_q_norm.weight", head, AT(q_norm));
+    w[n++] = vector("attn_k_norm.weight", head, AT(k_norm));
+    w[n++] = vector("ffn_norm.weight", hidden, AT(ffn_norm));
+    return n;
+}
+
+static int dense_wants(const lg_hparams *hp, want *w)
+{
+    dim hidden = plain(hp->hidden, "the hidden size"), wide = plain(hp->ffn_dense, "the feed-forward length");
+    int n = 0;
+
+    w[n++] = linear("ffn_gate.weight", hidden, wide, AT(ffn_gate));
+    w[n++] = linear("ffn_up.weight", hidden, wide, AT(ffn_up));
+    w[n++] = linear("ffn_down.weight", wide, hidden, AT(ffn_down));
+    return n;
+}
+
+static int expert_wants(const lg_hparams *hp, want *w)
+{
+    dim hidden = plain(hp->hidden, "the hidden size"), experts = plain(hp->n_expert, "the expert count");
+    dim narrow = plain(hp->ffn_expert, "the expert width");
     dim shared = plain(hp->ffn_shared, "the shared expert's width");
     int n = 0;
 
-#define AT(field) offsetof(lg_layer, field)
-    w[n++] = (want){"attn_norm.weight", NULL, 1, {hidden}, LG_USE_VECTOR, AT(attn_norm), false, false};
-    w[n++] = (want){"attn_q.weight", NULL, 2, {hidden, q}, LG_USE_LINEAR, AT(q), false, false};
-    w[n++] = (want){"attn_k.weight", NULL, 2, {hidden, kv}, LG_USE_LINEAR, AT(k), false, false};
-    w[n++] = (want){"attn_v.weight", NULL, 2, {hidden, kv}, LG_USE_LINEAR, AT(v), false, false};
-    w[n++] = (want){"attn_gate.weight", "attn_g.weight", 2,    {hidden, heads},
-                    LG_USE_LINEAR,      AT(gate),        true, true};
-    w[n++] = (want){"attn_output.weight", NULL, 2, {q, hidden}, LG_USE_LINEAR, AT(o), false, false};
-    w[n++] = (want){"attn_q_norm.weight", NULL, 1, {head}, LG_USE_VECTOR, AT(q_norm), false, false};
-    w[n++] = (want){"attn_k_norm.weight", NULL, 1, {head}, LG_USE_VECTOR, AT(k_norm), false, false};
-    w[n++] = (want){"ffn_norm.weight", NULL, 1, {hidden}, LG_USE_VECTOR, AT(ffn_norm), false, false};
-    if (lp->dense) {
-        w[n++] = (want){"ffn_gate.weight", NULL,         2,     {hidden, wide},
-                        LG_USE_LINEAR,     AT(ffn_gate), false, false};
-        w[n++] = (want){"ffn_up.weight", NULL, 2, {hidden, wide}, LG_USE_LINEAR, AT(ffn_up), false, false};
-        w[n++] = (want){"ffn_down.weight", NULL,         2,     {wide, hidden},
-                        LG_USE_LINEAR,     AT(ffn_down), false, false};
-        return n;
-    }
-    w[n++] = (want){"ffn_gate_inp.weight", NULL,       2,     {hidden, experts},
-                    LG_USE_ROUTER,         AT(router), false, false};
-    w[n++] = (want){"exp_probs_b.bias", "exp_probs_b",   1,    {experts},
-                    LG_USE_VECTOR,      AT(router_bias), true, false};
-    w[n++] = (want){"ffn_gate_exps.weight", NULL,         3,     {hidden, narrow, experts},
-                    LG_USE_EXPERTS,         AT(exp_gate), false, false};
-    w[n++] = (want){"ffn_up_exps.weight", NULL,       3,     {hidden, narrow, experts},
-                    LG_USE_EXPERTS,       AT(exp_up), false, false};
-    w[n++] = (want){"ffn_down_exps.weight", NULL,         3,     {narrow, hidden, experts},
-                    LG_USE_EXPERTS,         AT(exp_down), false, false};
+    w[n++] = matrix("ffn_gate_inp.weight", hidden, experts, LG_USE_ROUTER, AT(router));
+    w[n] = vector("exp_probs_b.bias", experts, AT(router_bias));
+    w[n].old = "exp_probs_b";
+    w[n].loose = true;
+    n++;
+    w[n++] = stack("ffn_gate_exps.weight", hidden, narrow, experts, AT(exp_gate));
+    w[n++] = stack("ffn_up_exps.weight", hidden, narrow, experts, AT(exp_up));
+    w[n++] = stack("ffn_down_exps.weight", narrow, hidden, experts, AT(exp_down));
     if (hp->ffn_shared > 0) {
-        w[n++] = (want){"ffn_gate_shexp.weight", NULL,  2,    {hidden, shared}, LG_USE_LINEAR,
-                        AT(shared_gate),         false, false};
-        w[n++] = (want){"ffn_up_shexp.weight", NULL,          2,     {hidden, shared},
-                        LG_USE_LINEAR,         AT(shared_up), false, false};
-        w[n++] = (want){"ffn_down_shexp.weight", NULL,  2,    {shared, hidden}, LG_USE_LINEAR,
-                        AT(shared_down),         false, false};
+        w[n++] = linear("ffn_gate_shexp.weight", hidden, shared, AT(shared_gate));
+        w[n++] = linear("ffn_up_shexp.weight", hidden, shared, AT(shared_up));
+        w[n++] = linear("ffn_down_shexp.weight", shared, hidden, AT(shared_down));
     }
-#undef AT
     return n;
+}
+
+#undef AT
+
+static int layer_wants(const lg_hparams *hp, int i, want *w)
+{
+    int n = attention_wants(hp, &hp->layer[i], w);
+
+    return n + (hp->layer[i].dense ? dense_wants(hp, w + n) : expert_wants(hp, w + n));
 }
 
 static int global_wants(const lg_hparams *hp, bool tied, want *w)
 {
     dim hidden = plain(hp->hidden, "the hidden size"), vocab = plain(hp->vocab, "the vocabulary size");
+    lg_use embed = tied ? LG_USE_EMBED_LINEAR : LG_USE_EMBED;
     int n = 0;
 
-    w[n++] = (want){
-        "token_embd.weight",        NULL,  2,    {hidden, vocab}, tied ? LG_USE_EMBED_LINEAR : LG_USE_EMBED,
-        offsetof(lg_laguna, embed), false, false};
-    w[n++] = (want){"output_norm.weight",
-                    NULL,
-                    1,
-                    {hidden},
-                    LG_USE_VECTOR,
-                    offsetof(lg_laguna, output_norm),
-                    false,
-                    false};
+    w[n++] = matrix("token_embd.weight", hidden, vocab, embed, offsetof(lg_laguna, embed));
+    w[n++] = vector("output_norm.weight", hidden, offsetof(lg_laguna, output_norm));
     if (!tied)
-        w[n++] = (want){"output.weight", NULL, 2, {hidden, vocab}, LG_USE_LINEAR, offsetof(lg_laguna, output),
-                        false,           false};
+        w[n++] = linear("output.weight", hidden, vocab, offsetof(lg_laguna, output));
     return n;
 }
 
@@ -220,6 +246,19 @@ static lg_status read_scale(const lg_gguf *g, int layer, const want *w, lg_sourc
     return LG_OK;
 }
 
+static lg_status not_there(const lg_gguf *g, int layer, const want *w, lg_err *err)
+{
+    if (layer < 0)
+        return LG_FAIL(err, LG_E_INPUT, "tensor %s is missing", w->name);
+    if (w->use == LG_USE_EXPERTS &&
+        (find_name(g, layer, "ffn_up_gate_exps.weight") || find_name(g, layer, "ffn_gate_up_exps.weight")))
+        return LG_FAIL(err, LG_E_UNSUPPORTED,
+                       "the experts of layer %d are stored with gate and up merged; write the file with "
+                       "separate ffn_gate_exps and ffn_up_exps",
+                       layer);
+    return LG_FAIL(err, LG_E_INPUT, "tensor blk.%d.%s is missing", layer, w->name);
+}
+
 // The tensor of a want, checked; layer < 0: a global one.
 static lg_status resolve(const lg_gguf *g, const lg_hparams *hp, int layer, const want *w, found *out,
                          lg_err *err)
@@ -229,19 +268,8 @@ static lg_status resolve(const lg_gguf *g, const lg_hparams *hp, int layer, cons
 
     if (!t && w->old)
         t = find_name(g, layer, w->old);
-    if (!t) {
-        char prefix[16] = "";
-        if (layer >= 0)
-            (void)snprintf(prefix, sizeof prefix, "blk.%d.", layer);
-        if (layer >= 0 && (strstr(w->name, "_exps.")) &&
-            (find_name(g, layer, "ffn_up_gate_exps.weight") ||
-             find_name(g, layer, "ffn_gate_up_exps.weight")))
-            return LG_FAIL(err, LG_E_UNSUPPORTED,
-                           "the experts of layer %d are stored with gate and up merged; write the file "
-                           "with separate ffn_gate_exps and ffn_up_exps",
-                           layer);
-        return LG_FAIL(err, LG_E_INPUT, "tensor %s%s is missing", prefix, w->name);
-    }
+    if (!t)
+        return not_there(g, layer, w, err);
     f.t = t;
     LG_TRY(check_shape(w, t, hp->head_dim, f.src.ne, err));
     LG_TRY(check_type(w, t, err));
@@ -266,8 +294,7 @@ static void claim(const claims *c, const lg_gguf_tensor *t)
         c->taken[t - lg_gguf_tensor_at(c->g, 0)] = true;
 }
 
-// A matrix may come with NAME.scale (used) and NAME.input_scale (for engines that quantize activations to
-// FP4).
+// A matrix may come with NAME.scale (used) and NAME.input_scale (for engines that round activations to FP4).
 static void claim_scales(const claims *c, int layer, const want *w)
 {
     char name[NAME_MAX_BYTES];
@@ -293,8 +320,7 @@ static lg_status all_claimed(const claims *c, lg_err *err)
     return LG_OK;
 }
 
-// Walks the wants of one layer (or the globals, layer -1): what `each` does with every tensor is the
-// caller's.
+// Walks the wants of the globals (layer -1) and of all layers, and calls `each` for every tensor.
 typedef lg_status (*each_fn)(void *ctx, int layer, const want *w, const found *f, lg_err *err);
 static lg_status walk(const lg_gguf *g, const lg_hparams *hp, each_fn each, void *ctx, lg_err *err)
 {
