@@ -98,6 +98,7 @@ static bool lay_object(lg_json_doc *doc, json_t *from, lg_json *to)
 // Lays a node over `from`. Recursion is as deep as the text is nested, which the scan has bounded.
 static bool lay(lg_json_doc *doc, json_t *from, lg_json *to)
 {
+    LG_ASSERT(!json_is_real(from)); // the scan leaves only integers
     switch (json_typeof(from)) {
     case JSON_OBJECT: return lay_object(doc, from, to);
     case JSON_ARRAY: return lay_array(doc, from, to);
@@ -110,9 +111,8 @@ static bool lay(lg_json_doc *doc, json_t *from, lg_json *to)
     case JSON_TRUE: *to = (lg_json){.kind = LG_JSON_TRUE}; return true;
     case JSON_FALSE: *to = (lg_json){.kind = LG_JSON_FALSE}; return true;
     case JSON_NULL: *to = (lg_json){.kind = LG_JSON_NULL}; return true;
-    case JSON_REAL: break; // the scan leaves only integers
+    case JSON_REAL: break;
     }
-    LG_ASSERT(!"a kind of node that the scan cannot leave");
     return false;
 }
 
