@@ -50,8 +50,8 @@ const lg_plan *lg_engine_plan(const lg_engine *e);
 
 int64_t lg_engine_pos(const lg_engine *e);                      /* tokens in the cache */
 const int32_t *lg_engine_tokens(const lg_engine *e);            /* their ids */
-/* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or 0 where the window
- * before `pos` is no longer held (kv.h): the caller evaluates from there. */
+/* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or where the window
+ * before `pos` is no longer held the end of one of the last two prompts, or 0 (kv.h): the caller evaluates from there. */
 int64_t lg_engine_truncate(lg_engine *e, int64_t pos);
 /* Forget all, then hold n tokens whose ids, keys and values are random: for measuring at a depth. LG_E_LIMIT past the
  * context. */

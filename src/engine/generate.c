@@ -189,6 +189,8 @@ static lg_status prefill(gen *g, const int32_t *prompt, size_t n, lg_err *err)
                                    .chunk_done = on_chunk,
                                    .ctx = g},
                         err);
+    if (st == LG_OK)
+        lg_kv_cut_here(&g->e->kv); // a retry and the next turn go on from here
     g->stats->prefill_us = lg_now_us() - g->t_start;
     return st;
 }

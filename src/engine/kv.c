@@ -6,6 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Blocks of the window before a position.
+static int cut_blocks(const lg_kv_class *c)
+{
+    return lg_kv_entries(c->window) + 1;
+}
+
 int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows)
 {
     int whole = lg_kv_entries(ctx);
@@ -14,8 +20,9 @@ int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows)
         return 0;
     if (c->window == 0)
         return whole;
-    int ring = lg_kv_entries((int64_t)c->window + max_rows + LG_KV_VERIFY_ROWS) + 2;
-    return ring < whole ? ring : whole;
+    int live = lg_kv_entries((int64_t)c->window + max_rows + LG_KV_VERIFY_ROWS) + 2;
+    int n = live + LG_KV_CUTS * cut_blocks(c) + 1; // and the copy of a block that a cut shares
+    return n < whole ? n : whole;
 }
 
 static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64_t ctx, lg_err *err)
@@ -56,6 +63,13 @@ lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class
             return st;
         }
     }
+    for (int i = 0; i < LG_KV_CUTS && window->n_layer > 0; i++) {
+        kv.cut[i].block = malloc((size_t)cut_blocks(window) * sizeof *kv.cut[i].block);
+        if (!kv.cut[i].block) {
+            lg_kv_destroy(&kv);
+            return LG_FAIL(err, LG_E_NOMEM, "no memory for a list of KV blocks");
+        }
+    }
     *out = kv;
     return LG_OK;
 }
@@ -69,6 +83,8 @@ void lg_kv_destroy(lg_kv *kv)
         if (kv->cls[c].mem.p)
             kv->b->ops->release(kv->b, &kv->cls[c].mem);
     }
+    for (int i = 0; i < LG_KV_CUTS; i++)
+        free(kv->cut[i].block);
     *kv = (lg_kv){0};
 }
 
@@ -203,10 +219,63 @@ bool lg_kv_holds(const lg_kv *kv, int64_t pos)
     return true;
 }
 
+static void drop_cut(lg_kv *kv, lg_kv_cut *cut)
+{
+    for (int i = 0; i < cut->n; i++)
+        lg_kv_release(kv, LG_KV_WINDOW, cut->block[i]);
+    cut->pos = cut->n = 0;
+}
+
+void lg_kv_cut_here(lg_kv *kv)
+{
+    const lg_kv_class *c = &kv->cls[LG_KV_WINDOW];
+    const lg_kv_pool *p = &kv->pool[LG_KV_WINDOW];
+    lg_kv_cut oldest = kv->cut[LG_KV_CUTS - 1];
+
+    if (c->n_layer == 0 || c->n_blocks >= p->n_table || kv->pos == 0 || kv->cut[0].pos == kv->pos)
+        return;
+    drop_cut(kv, &oldest);
+    memmove(kv->cut + 1, kv->cut, (LG_KV_CUTS - 1) * sizeof *kv->cut);
+    oldest.pos = kv->pos;
+    oldest.first = (int)(seen_from(c, kv->pos - 1) / LG_KV_BLOCK);
+    oldest.n = lg_kv_entries(kv->pos) - oldest.first;
+    LG_ASSERT(oldest.first >= p->first && oldest.n <= cut_blocks(c));
+    for (int i = 0; i < oldest.n; i++) {
+        oldest.block[i] = p->table[oldest.first + i];
+        lg_kv_retain(kv, LG_KV_WINDOW, oldest.block[i]);
+    }
+    kv->cut[0] = oldest;
+}
+
+// Puts the window blocks of the last cut at or before `pos` (or one behind it) into the table. Returns where the
+// sequence can go on.
+static int64_t resume_at_cut(lg_kv *kv, int64_t pos)
+{
+    lg_kv_pool *p = &kv->pool[LG_KV_WINDOW];
+    const lg_kv_cut *best = NULL;
+
+    for (int i = 0; i < LG_KV_CUTS; i++)
+        if (kv->cut[i].pos > 0 && kv->cut[i].pos <= pos + 1 && (!best || kv->cut[i].pos > best->pos))
+            best = &kv->cut[i];
+    if (!best)
+        return 0;
+    for (int i = 0; i < best->n; i++)
+        lg_kv_retain(kv, LG_KV_WINDOW, best->block[i]);
+    for (int i = 0; i < p->n_table; i++)
+        drop_entry(kv, LG_KV_WINDOW, i);
+    for (int i = 0; i < best->n; i++)
+        p->table[best->first + i] = best->block[i];
+    p->first = best->first;
+    return best->pos < pos ? best->pos : pos;
+}
+
 int64_t lg_kv_truncate(lg_kv *kv, int64_t pos)
 {
     if (!lg_kv_holds(kv, pos))
-        pos = 0;
+        pos = pos < kv->pos ? resume_at_cut(kv, pos) : 0;
+    for (int i = 0; i < LG_KV_CUTS; i++)
+        if (kv->cut[i].pos > pos)
+            drop_cut(kv, &kv->cut[i]);
     for (int c = 0; c < LG_KV_CLASSES; c++) {
         lg_kv_pool *p = &kv->pool[c];
         for (int i = lg_kv_entries(pos); i < p->n_table; i++)

@@ -7,15 +7,25 @@
  * live sequence writes only into blocks of its own and copies a shared one first.
  *
  * What surprises: window layers cannot be rewound without limit. A block behind the window is kept as long as the pool
- * has other free ones, so a rewind of up to about the prefill chunk is a length change; beyond that nothing that was
- * computed can be resumed and lg_kv_truncate forgets all.
+ * has other free ones, so a rewind of up to about the prefill chunk is a length change. Farther back the sequence can be
+ * resumed only at a cut: a position whose window blocks were retained. Elsewhere lg_kv_truncate forgets all.
  */
 #ifndef LG_ENGINE_KV_H
 #define LG_ENGINE_KV_H
 
 #include "backend/backend.h"
 
-enum { LG_KV_VERIFY_ROWS = 16 }; /* rows of a verification step, which may all be taken back */
+enum {
+    LG_KV_VERIFY_ROWS = 16, /* rows of a verification step, which may all be taken back */
+    LG_KV_CUTS = 2,         /* cuts that the pool has room for beside the live sequence */
+};
+
+/* Blocks of the window class that hold what a resume at `pos`, or at pos - 1, needs. */
+typedef struct lg_kv_cut {
+    int64_t pos; /* 0: none */
+    int first, n; /* first table entry, how many */
+    int32_t *block;
+} lg_kv_cut;
 
 typedef struct lg_kv_pool {
     int32_t *table; /* position / 64 -> block, or -1 */
@@ -30,11 +40,12 @@ typedef struct lg_kv {
     lg_backend *b;
     lg_kv_class cls[LG_KV_CLASSES]; /* n_layer 0: a class that the model lacks */
     lg_kv_pool pool[LG_KV_CLASSES];
-    int64_t ctx; /* most rows */
-    int64_t pos; /* rows held */
+    lg_kv_cut cut[LG_KV_CUTS]; /* the newest first */
+    int64_t ctx;               /* most rows */
+    int64_t pos;               /* rows held */
 } lg_kv;
 
-/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time. */
+/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time, and its cuts. */
 int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows);
 
 /* `full` and `window` as lg_laguna_kv_shape gives them. `spare`: blocks beyond what the live sequence needs, a class. */
@@ -47,11 +58,15 @@ void lg_kv_destroy(lg_kv *kv);
 LG_NODISCARD lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err);
 void lg_kv_commit(lg_kv *kv, int n);
 
-/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or 0 where the window before `pos` is no
- * longer there. Room made by lg_kv_grow and not committed is given back too. */
+/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or where the window before it is no longer
+ * there the last cut before it, or 0. Room made by lg_kv_grow and not committed is given back too. */
 int64_t lg_kv_truncate(lg_kv *kv, int64_t pos);
-/* Whether lg_kv_truncate(pos) would keep pos rows. */
+/* Whether lg_kv_truncate(pos) would keep pos rows without a cut. */
 bool lg_kv_holds(const lg_kv *kv, int64_t pos);
+
+/* Make the end of the sequence a cut, in place of the oldest one. A cut lives until the sequence is truncated below it.
+ * Does nothing where every rewind is possible anyway. */
+void lg_kv_cut_here(lg_kv *kv);
 
 /* One more, one less holder of a block. */
 void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block);

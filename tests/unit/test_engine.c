@@ -36,28 +36,32 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 char *__wrap_strdup(const char *s);
 
-void *__wrap_malloc(size_t n)
+static long fail_at = -1; // this allocation from now fails; negative: none
+
+static bool fails(void)
 {
     n_allocs++;
-    return __real_malloc(n);
+    return fail_at >= 0 && fail_at-- == 0;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return fails() ? NULL : __real_malloc(n);
 }
 
 void *__wrap_calloc(size_t n, size_t size)
 {
-    n_allocs++;
-    return __real_calloc(n, size);
+    return fails() ? NULL : __real_calloc(n, size);
 }
 
 void *__wrap_realloc(void *p, size_t n)
 {
-    n_allocs++;
-    return __real_realloc(p, n);
+    return fails() ? NULL : __real_realloc(p, n);
 }
 
 char *__wrap_strdup(const char *s)
 {
-    n_allocs++;
-    return __real_strdup(s);
+    return fails() ? NULL : __real_strdup(s);
 }
 #endif
 
@@ -110,7 +114,7 @@ static lg_engine *open_file(const char *file, int64_t ctx)
     lg_err err = {0};
 
     if (lg_engine_open(&(lg_engine_params){.model_path = file,
-                                           .backend = {.device = "cpu", .threads = 2},
+                                           .backend = {.device = "cpu", .threads = 1},
                                            .ctx = ctx,
                                            .kv_type = LG_F16,
                                            .chunk = 32},
@@ -505,7 +509,7 @@ static void penalties_act(void **state)
 // says.
 static void reuse_never_changes_an_answer(void **state)
 {
-    enum { N = 300 };
+    enum { N = 1000 };
     int32_t prompt[N];
     uint64_t rng = 77;
     lg_gen_stats s;
@@ -517,7 +521,7 @@ static void reuse_never_changes_an_answer(void **state)
         prompt[i] = 70 + (int32_t)(mk_uniform(&rng) * 400);
     p.reply.raw = true;
     lg_engine *live = open_file(real_path, 1024);
-    static const int cut[] = {40, 60, 200, 200, 300, 299, 290, 100, 300};
+    static const int cut[] = {40, 60, 700, 700, 1000, 999, 990, 100, 1000};
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
         lg_engine *fresh = open_file(real_path, 1024);
         p.max_tokens = 5 + (int64_t)i;
@@ -529,7 +533,7 @@ static void reuse_never_changes_an_answer(void **state)
         if (i == 1)
             assert_int_equal(cached, 40); // the prompt before; its reply was something else
         if (i == 3)
-            assert_int_equal(cached, 199); // a retry evaluates the last token only
+            assert_int_equal(cached, 699); // a retry evaluates the last token only
         if (i == 7)
             assert_int_equal(cached, 0); // the window before it has slid away: from nothing, not wrongly
         lg_ids_free(&got);
@@ -537,6 +541,91 @@ static void reuse_never_changes_an_answer(void **state)
         lg_engine_close(fresh);
     }
     lg_engine_close(live);
+}
+
+// A long reply pushes the prompt's window out; the next turn, which renders that reply otherwise, goes on
+// from the cut.
+static void the_next_turn_resumes(void **state)
+{
+    enum { FIRST = 300, ALL = 340 };
+    int32_t prompt[ALL];
+    uint64_t rng = 78;
+    lg_gen_stats s;
+    heard h;
+    lg_gen_params p = params(&h);
+
+    (void)state;
+    for (int i = 0; i < ALL; i++)
+        prompt[i] = 70 + (int32_t)(mk_uniform(&rng) * 400);
+    p.reply.raw = true;
+    p.max_tokens = 700;
+    lg_logit_bias never[] = {{EOS, -100}, {EOT, -100}};
+    p.sampling.bias = never;
+    p.sampling.n_bias = 2;
+    lg_engine *live = open_file(real_path, 2048), *fresh = open_file(real_path, 2048);
+    lg_ids ids = generate(live, prompt, FIRST, &p, &s);
+    assert_int_equal(ids.n, 700);
+    lg_ids_free(&ids);
+    p.max_tokens = 20;
+    ids = generate(live, prompt, ALL, &p, &s);
+    assert_int_equal(s.cached_tokens, FIRST);
+    lg_ids want = generate(fresh, prompt, ALL, &p, &s);
+    assert_ids(&ids, want.p, want.n);
+    lg_ids_free(&ids);
+    ids = generate(live, prompt, FIRST, &p, &s); // and the first prompt again
+    assert_int_equal(s.cached_tokens, FIRST - 1);
+    lg_ids_free(&ids);
+    lg_ids_free(&want);
+    lg_engine_close(live);
+    lg_engine_close(fresh);
+}
+
+// A backend that fails in the middle: the sequence is as it was before the step.
+static int waits_left;
+static const lg_ops *real_ops;
+
+static lg_status failing_wait(lg_backend *b, lg_err *err)
+{
+    lg_status st = real_ops->wait(b, err);
+
+    return st == LG_OK && waits_left-- == 0 ? LG_FAIL(err, LG_E_DEVICE, "the device fell over") : st;
+}
+
+static void a_failed_step(void **state)
+{
+    int32_t prompt[150];
+    lg_gen_stats s;
+    lg_err err = {0};
+    heard h;
+    lg_gen_params p = params(&h);
+
+    (void)state;
+    for (int i = 0; i < 150; i++)
+        prompt[i] = 70 + i;
+    p.reply.raw = true;
+    p.max_tokens = 10;
+    lg_engine *e = open_file(real_path, 1024);
+    lg_ids want = generate(e, prompt, 150, &p, &s);
+    lg_backend *b = lg_engine_backend(e);
+    lg_ops ops = *b->ops;
+    real_ops = b->ops;
+    ops.wait = failing_wait;
+    for (int at = 0; at < 20; at += 3) {
+        (void)lg_engine_truncate(e, 0);
+        b->ops = &ops;
+        waits_left = at;
+        h.last_done = 0;
+        assert_int_equal(lg_generate(e, prompt, 150, &p, &s, NULL, &err), LG_E_DEVICE);
+        int64_t pos = lg_engine_pos(e);
+        assert_int_equal(pos,
+                         at < 5 ? at * 32 : 150 + (at - 5) / 2); // a token takes two steps from the sixth on
+        b->ops = real_ops;
+        lg_ids ids = generate(e, prompt, 150, &p, &s);
+        assert_ids(&ids, want.p, want.n);
+        lg_ids_free(&ids);
+    }
+    lg_ids_free(&want);
+    lg_engine_close(e);
 }
 
 static void cancelled_replies(void **state)
@@ -620,6 +709,34 @@ static void no_allocation_in_a_step(void **state)
         assert_true(n_seen > 110);
         assert_int_equal(allocs_at[n_seen - 1] - allocs_at[n_seen - 101], 0);
     }
+    lg_engine_close(e);
+}
+#endif
+
+#if LG_WRAP_ALLOC
+// Every allocation of opening fails once: an error each time, and nothing is left behind (the sanitizer
+// looks).
+static void open_without_memory(void **state)
+{
+    lg_engine_params p = {
+        .model_path = path, .backend = {.device = "cpu", .threads = 1}, .kv_type = LG_F16, .chunk = 8};
+    lg_status st = LG_E_NOMEM;
+    lg_engine *e = NULL;
+    int n = 0;
+
+    (void)state;
+    SCRIPT(EOT, 100, 101);
+    for (; st != LG_OK; n++) {
+        lg_err err = {0};
+        fail_at = n;
+        st = lg_engine_open(&p, &e, &err);
+        if (fail_at >= 0) // it was not reached
+            assert_int_equal(st, LG_OK);
+        fail_at = -1;
+        assert_true(st == LG_OK || st == LG_E_NOMEM || st == LG_E_IO || st == LG_E_LIMIT);
+        assert_true(st == LG_OK || err.msg[0]);
+    }
+    assert_true(n > 20);
     lg_engine_close(e);
 }
 #endif
@@ -740,7 +857,7 @@ static void plans(void **state)
     lg_plan_choose(&f, 0, &p);
     assert_true(p.fits && !p.lowered && p.ctx == 262144 && p.chunk == 64);
     assert_int_equal(p.kv_bytes_per_token, 1024); // K and V, 2 heads, 64 values, 4 bytes
-    assert_int_equal(p.kv_fixed_bytes, (((512 + 64 + 16) + 63) / 64 + 2) * 64 * 1024);
+    assert_int_equal(p.kv_fixed_bytes, (((512 + 64 + 16) + 63) / 64 + 2 + 18 + 1) * 64 * 1024);
     assert_int_equal(p.kv_bytes, 262144 * 1024 + p.kv_fixed_bytes);
     assert_int_equal(p.total_bytes, p.resident_bytes + p.kv_bytes + p.scratch_bytes);
     // less memory: the longest context that fits, and one more step would not
@@ -786,9 +903,12 @@ int main(void)
         cmocka_unit_test(both_ways_sample_alike),
         cmocka_unit_test(penalties_act),
         cmocka_unit_test(reuse_never_changes_an_answer),
+        cmocka_unit_test(the_next_turn_resumes),
+        cmocka_unit_test(a_failed_step),
         cmocka_unit_test(cancelled_replies),
 #if LG_WRAP_ALLOC
         cmocka_unit_test(no_allocation_in_a_step),
+        cmocka_unit_test(open_without_memory),
 #endif
         cmocka_unit_test(evaluation),
         cmocka_unit_test(refused_at_open),

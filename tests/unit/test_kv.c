@@ -91,8 +91,9 @@ static void sizes(void **state)
 
     (void)state;
     assert_int_equal(lg_kv_blocks(&full, 1000, 512), 16);
-    assert_int_equal(lg_kv_blocks(&win, 262144, 2048), 41 + 2); // (512 + 2048 + 16) / 64 and two
-    assert_int_equal(lg_kv_blocks(&win, 640, 2048), 10);        // never more than the context
+    // (512 + 2048 + 16) / 64 and two, two cuts of 9 blocks, one for a copy
+    assert_int_equal(lg_kv_blocks(&win, 262144, 2048), 41 + 2 + 18 + 1);
+    assert_int_equal(lg_kv_blocks(&win, 640, 2048), 10); // never more than the context
     win.n_layer = 0;
     assert_int_equal(lg_kv_blocks(&win, 640, 2048), 0);
 }
@@ -144,7 +145,7 @@ static void rewind_has_a_limit(void **state)
     // decoding has not pushed out what the last chunk left: about a chunk can be taken back
     assert_true(lg_kv_holds(&kv, end - 100));
     assert_true(lg_kv_holds(&kv, end - 200));
-    assert_false(lg_kv_holds(&kv, end - 1000));
+    assert_false(lg_kv_holds(&kv, end - 3000));
     assert_false(lg_kv_holds(&kv, end + 1));
     assert_int_equal(lg_kv_truncate(&kv, end - 200), end - 200);
     assert_true(lg_kv_check(&kv));
@@ -238,42 +239,119 @@ static void no_free_block_is_an_error(void **state)
     lg_kv_destroy(&kv);
 }
 
-// Positions are marked with a serial number in a plain array; every table entry must lead to the row written
-// last.
+static void cuts(void **state)
+{
+    lg_kv kv = make(100000, 512, 256, 0);
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        add(&kv, 250);
+    lg_kv_cut_here(&kv); // at 2500
+    for (int i = 0; i < 10; i++)
+        add(&kv, 250);
+    lg_kv_cut_here(&kv); // at 5000
+    lg_kv_cut_here(&kv); // nothing new
+    for (int i = 0; i < 3000; i++)
+        add(&kv, 1);
+    assert_false(lg_kv_holds(&kv, 5100));
+    n_copies = 0;
+    assert_int_equal(lg_kv_truncate(&kv, 5100), 5000);
+    assert_true(lg_kv_check(&kv));
+    add(&kv, 256); // writes into the block that the cut shares: a copy of its 8 rows
+    assert_int_equal(n_copies, 1);
+    assert_int_equal(last_copy.rows, 5000 % 64);
+    assert_visible(&kv, 256);
+    for (int i = 0; i < 20; i++)
+        add(&kv, 200);
+    assert_int_equal(lg_kv_truncate(&kv, 4999), 4999); // the cut holds one row more than a resume at it needs
+    assert_int_equal(kv.cut[0].pos, 0);                // and is gone: its last row may come out differently
+    assert_int_equal(kv.cut[1].pos, 2500);
+    for (int i = 0; i < 20; i++)
+        add(&kv, 200);
+    assert_int_equal(lg_kv_truncate(&kv, 4998), 2500);
+    add(&kv, 256);
+    assert_int_equal(lg_kv_truncate(&kv, 100), 0);
+    assert_true(lg_kv_check(&kv));
+    assert_int_equal(kv.pool[LG_KV_WINDOW].n_unused, kv.cls[LG_KV_WINDOW].n_blocks);
+    lg_kv_destroy(&kv);
+    // where the pool holds the whole context, every rewind is a length change and cuts are not made
+    kv = make(640, 512, 256, 0);
+    add(&kv, 256);
+    lg_kv_cut_here(&kv);
+    assert_int_equal(kv.cut[0].pos, 0);
+    lg_kv_destroy(&kv);
+}
+
+// What the walk remembers of the two newest cuts.
+typedef struct marks {
+    int64_t at[LG_KV_CUTS];
+} marks;
+
+static int64_t best_mark(const marks *m, int64_t pos)
+{
+    int64_t best = 0;
+
+    for (int i = 0; i < LG_KV_CUTS; i++)
+        if (m->at[i] <= pos + 1 && m->at[i] > best)
+            best = m->at[i];
+    return best < pos ? best : pos;
+}
+
+static void step_back(lg_kv *kv, marks *m, uint64_t *rng)
+{
+    int64_t to = kv->pos - (int64_t)(mk_uniform(rng) * mk_uniform(rng) * 600);
+
+    to = to < 0 ? 0 : to;
+    int64_t want = lg_kv_holds(kv, to) || to == 0 ? to : best_mark(m, to);
+    assert_int_equal(lg_kv_truncate(kv, to), want);
+    for (int i = 0; i < LG_KV_CUTS; i++)
+        if (m->at[i] > want)
+            m->at[i] = 0;
+}
+
+static void mark_here(lg_kv *kv, marks *m)
+{
+    lg_kv_cut_here(kv);
+    if (kv->pos == 0 || m->at[0] == kv->pos)
+        return;
+    m->at[1] = m->at[0];
+    m->at[0] = kv->pos;
+}
+
+// Each row that is written is noted; every table entry must lead to the row written last for its position.
 static void random_walk(void **state)
 {
     enum { CTX = 3000, STEPS = 20000 };
     static int64_t row_of[2][200][LG_KV_BLOCK]; // [class][block][row] -> position written there
     uint64_t rng = 42;
-    lg_kv kv = make(CTX, 100, 90, 1);
+    marks m = {{0}};
+    lg_kv kv = make(CTX, 100, 90, 0);
 
     (void)state;
     for (int s = 0; s < STEPS; s++) {
         double what = mk_uniform(&rng);
-        if (what < 0.75) {
-            int n = 1 + (int)(mk_uniform(&rng) * 90);
-            if (kv.pos + n > CTX)
-                continue;
+        int n = 1 + (int)(mk_uniform(&rng) * 90);
+        if (what < 0.6 && kv.pos + n <= CTX) {
+            n_copies = 0;
             assert_int_equal(lg_kv_grow(&kv, n, NULL), LG_OK);
+            for (int r = 0; n_copies && r < last_copy.rows; r++)
+                row_of[1][last_copy.dst_block][r] = row_of[1][last_copy.src_block][r];
             for (int64_t p = kv.pos; p < kv.pos + n; p++)
                 for (int c = 0; c < 2; c++)
                     row_of[c][kv.pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK] = p;
-            if (what < 0.7)
+            if (what < 0.55)
                 lg_kv_commit(&kv, n); // else the step failed
+        } else if (what < 0.8) {
+            step_back(&kv, &m, &rng);
         } else {
-            int64_t to = kv.pos - (int64_t)(mk_uniform(&rng) * mk_uniform(&rng) * 200);
-            bool holds = to >= 0 && lg_kv_holds(&kv, to);
-            to = to < 0 ? 0 : to;
-            assert_int_equal(lg_kv_truncate(&kv, to), holds || to == 0 ? to : 0);
+            mark_here(&kv, &m);
         }
         assert_true(lg_kv_check(&kv));
-        for (int c = 0; c < 2; c++) {
-            int64_t from = c && kv.pos > 99 ? kv.pos - 99 : 0;
-            for (int64_t p = from; p < kv.pos; p++) {
+        for (int c = 0; c < 2; c++)
+            for (int64_t p = c && kv.pos > 99 ? kv.pos - 99 : 0; p < kv.pos; p++) {
                 assert_true(kv.pool[c].table[p / LG_KV_BLOCK] >= 0);
                 assert_int_equal(row_of[c][kv.pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK], p);
             }
-        }
     }
     lg_kv_destroy(&kv);
 }
@@ -289,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_failed_step_changes_nothing),
         cmocka_unit_test(shared_blocks_are_copied_first),
         cmocka_unit_test(no_free_block_is_an_error),
+        cmocka_unit_test(cuts),
         cmocka_unit_test(random_walk),
     };
 
