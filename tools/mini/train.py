@@ -9,6 +9,7 @@ import multiprocessing as mp
 import queue
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,17 @@ QAT_FROM = 0.75
 
 
 def produce(vocab, seed, length, out):
+    """A worker's rows. A generator that fails is reported, and its worker goes on from another seed."""
     from corpus import rows
     from tokenizer import Tokenizer
-    for row in rows(Tokenizer.load(vocab), seed, length):
-        out.put(row)
+    tok = Tokenizer.load(vocab)
+    while True:
+        try:
+            for row in rows(tok, seed, length):
+                out.put(row)
+        except Exception:
+            traceback.print_exc()
+            seed += 1_000_003
 
 
 class Loader:

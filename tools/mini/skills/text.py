@@ -193,25 +193,21 @@ def position(d):
     return done(d, "position", q, xs[k - 1], ", ".join(f"{i + 1} {x}" for i, x in enumerate(xs)))
 
 
-def rhyme_pairs(d):
-    """Facts given in the question, one asked for."""
-    n = d.int(2, 6)
-    names = list(dict.fromkeys(d.first() for _ in range(n)))
-    what, make = d.pick((("lives in", d.city), ("likes", d.noun), ("works in", d.city), ("owns a", d.thing),
-                         ("is older than", lambda: str(d.int(5, 90)))))
+def who_what(d):
+    """Facts given in the question, one of them asked for, from either side."""
+    names = list(dict.fromkeys(d.first() for _ in range(d.int(2, 6))))
+    verb, ask, make = d.pick((("lives in", "Where does {w} live?", d.city), ("likes", "What does {w} like?", d.noun),
+                              ("works in", "Where does {w} work?", d.city), ("owns a", "What does {w} own?", d.thing),
+                              ("has the number", "Which number has {w}?", lambda: str(d.int(5, 90)))))
     facts = [(p, make()) for p in names]
-    who, ans = d.pick(facts)
-    ask = {"lives in": "Where does {w} live?", "likes": "What does {w} like?", "works in": "Where does {w} work?",
-           "owns a": "What does {w} own?", "is older than": "What age is {w} older than?"}[what].format(w=who)
-    q = " ".join(f"{p} {what} {v}." for p, v in facts) + " " + ask
-    if d.chance(0.2):
-        back = d.pick(facts)
-        if [v for _, v in facts].count(back[1]) == 1:
-            q, ans = " ".join(f"{p} {what} {v}." for p, v in facts) + f" Who {what} {back[1]}?", back[0]
-    return done(d, "read", q, ans if what != "owns a" or ans in names else f"a {ans}",
-                think=0.3) if d.chance(0.7) else done(
-        d, "read", q, f"{who} {what} {ans}." if ans not in names else f"{ans} {what} {back[1]}.", think=0.3)
+    who, what = d.pick(facts)
+    told = " ".join(f"{p} {verb} {v}." for p, v in facts)
+    if d.chance(0.2) and [v for _, v in facts].count(what) == 1:
+        q, short = f"Who {verb} {what}?", who
+    else:
+        q, short = ask.format(w=who), f"a {what}" if verb == "owns a" else what
+    return done(d, "read", f"{told} {q}", short if d.chance(0.7) else f"{who} {verb} {what}.", think=0.3)
 
 
 SKILLS = [(transform, 5), (echo, 1.5), (sort, 2), (extremes, 0.8), (count, 1), (filter_list, 1), (position, 0.5),
-          (rhyme_pairs, 1)]
+          (who_what, 1)]
