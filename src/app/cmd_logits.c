@@ -222,7 +222,8 @@ static lg_status open_engine(job *j, lg_err *err)
 
     LG_TRY(lg_app_engine_params(j->app, &p, err));
     p.chunk = j->o->batch > 0 ? (int)j->o->batch : (int)j->ids.n;
-    p.debug = j->o->layers_out || j->o->routes_out;
+    p.debug = j->o->layers_out;
+    p.routes = j->o->routes_out;
     if (p.ctx == 0)
         p.ctx = (int64_t)j->ids.n;
     return lg_app_engine_open(j->app, &p, &j->e, err);
