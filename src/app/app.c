@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -72,7 +71,7 @@ int lg_app_stdout_judge(int rc)
 {
     struct pollfd pfd = {.fd = STDOUT_FILENO, .events = POLLOUT};
 
-    if (lg_app_stdout_ok() || rc == LG_EXIT_INTERRUPTED)
+    if (lg_app_stdout_ok() || rc != LG_EXIT_OK)
         return rc;
     // a write that failed inside printf left no errno behind: the pipe still tells, and so does one more try
     if (stdout_errno == 0 && poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR))
@@ -81,11 +80,8 @@ int lg_app_stdout_judge(int rc)
         stdout_errno = errno;
     if (stdout_errno == EPIPE)
         return LG_EXIT_OK;
-    if (rc == LG_EXIT_OK) {
-        lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "", stdout_errno ? strerror(stdout_errno) : "");
-        rc = LG_EXIT_FAILED;
-    }
-    return rc;
+    lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "", stdout_errno ? strerror(stdout_errno) : "");
+    return LG_EXIT_FAILED;
 }
 
 int lg_app_fail(const lg_err *err)

@@ -69,8 +69,8 @@ void lg_app_say(const char *fmt, ...) LG_PRINTF(1, 2);
 
 /* False once the reader of stdout is gone or a write failed. Flushes. */
 bool lg_app_stdout_ok(void);
-/* For main: what became of stdout decides over success. A reader that left makes 0 of it, another write error prints
- * its line and makes 1. */
+/* For main: after success, what became of stdout decides. A reader that left is fine, another write error prints its
+ * line and makes 1. */
 int lg_app_stdout_judge(int rc);
 /* From now on Ctrl-C sets *app->cancel; `presses` of them within two seconds end the process at once. Without this call
  * the first one does. */

@@ -49,6 +49,7 @@ struct lg_input {
     size_t taken, looked; /* and of the rest the first `looked` hold no newline */
     bool ended;
     bool leave;
+    bool brackets; /* the terminal has shown that it brackets what is pasted */
     bool pasted; /* the line holds pasted text itself: it is not for the history */
 };
 
@@ -119,7 +120,7 @@ static unsigned char key_enter(EditLine *el, wint_t c)
         el_wdeletestr(el, 1);
         return insert(el, L"\n");
     }
-    if (ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0)
+    if (!self(el)->brackets && ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0)
         return insert(el, L"\n");
     el_wpush(el, KEY_SEND);
     return CC_NORM;
@@ -309,6 +310,7 @@ static unsigned char key_paste(EditLine *el, wint_t c)
     int lines;
 
     (void)c;
+    in->brackets = true;
     lg_buf_init(&text, LG_INPUT_MAX);
     if (!read_paste(el, &text, &lines)) {
         rc = CC_EOF;

@@ -5,7 +5,8 @@
  * never sends, and more than three lines of it appear as one word that expands when sent; Tab completes commands;
  * Ctrl-C clears the line, Ctrl-D on an empty one leaves. In a pipe: one message a line, bytes as they are.
  *
- * Surprise: without bracketed paste, text that arrives together with an Enter is a paste, so the Enter is a new line.
+ * Surprise: until a terminal has shown that it brackets pastes, text that arrives together with an Enter is taken for
+ * one, so the Enter is a new line.
  */
 #ifndef LG_APP_CHAT_INPUT_H
 #define LG_APP_CHAT_INPUT_H

@@ -170,6 +170,8 @@ static int loop(lg_console *c)
         lg_input_kind kind = lg_input_get(c->input, "> ", &line, &err);
         lg_str text = lg_buf_str(&line);
 
+        if (c->person && (kind == LG_INPUT_END || kind == LG_INPUT_LEAVE))
+            (void)fputc('\n', stderr);
         if (kind == LG_INPUT_LEAVE)
             rc = LG_EXIT_INTERRUPTED;
         if (kind == LG_INPUT_FAILED)

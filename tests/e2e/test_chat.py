@@ -328,7 +328,7 @@ class Screen(Case):
         for keys, status in (("\x04", 0), ("\x03\x03\x03", 130), ("/quit\r", 0)):
             script = f"stty -a; '{lib.PROGRAM}' chat -m '{model()}'; echo status $?; stty -a"
             t = Terminal("-c", script, env=ENV, program="/bin/sh")
-            before = t.expect("\x1b[?2004h")
+            before = t.expect("\x1b[?2004h> ")
             t.send(keys)
             t.expect(f"status {status}\r\n")
             self.assertEqual(t.wait(), 0)
