@@ -69,9 +69,8 @@ static void segment_out(lg_reply *r, const segment *s, lg_str text)
         lg_reply_event(r, s->kind, text);
 }
 
-void lg_reply_segment_start(lg_reply *r, segment *s)
+void lg_reply_segment_start(segment *s)
 {
-    (void)r;
     s->visible = false;
     s->discard = false;
     lg_buf_clear(&s->held);
@@ -147,14 +146,14 @@ lg_str lg_reply_symbol_text(symbol s)
 
 static void to_reasoning(lg_reply *r, bool discard)
 {
-    lg_reply_segment_start(r, &r->reasoning);
+    lg_reply_segment_start(&r->reasoning);
     r->reasoning.discard = discard;
     r->state = ST_REASONING;
 }
 
 static void to_content(lg_reply *r)
 {
-    lg_reply_segment_start(r, &r->content);
+    lg_reply_segment_start(&r->content);
     r->state = ST_CONTENT;
 }
 

@@ -93,7 +93,7 @@ struct lg_reply {
 /* Append to one of the reply's buffers. Failure is sticky: clearing a buffer forgets it, the reply does not. */
 bool lg_reply_keep(lg_reply *r, lg_buf *b, lg_str text);
 void lg_reply_event(lg_reply *r, lg_event_kind kind, lg_str text);
-void lg_reply_segment_start(lg_reply *r, segment *s);
+void lg_reply_segment_start(segment *s);
 void lg_reply_segment_text(lg_reply *r, segment *s, lg_str text);
 void lg_reply_segment_end(lg_reply *r, segment *s, bool keep_space);
 lg_str lg_reply_symbol_text(symbol s);

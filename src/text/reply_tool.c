@@ -92,7 +92,7 @@ static void end_call(lg_reply *r)
     lg_reply_event(r, LG_EV_TOOL_ARGS, r->call.n_pairs > 0 ? LG_STR("}") : LG_STR("{}"));
     lg_reply_event(r, LG_EV_TOOL_END, (lg_str){0});
     r->n_completed++;
-    lg_reply_segment_start(r, &r->content);
+    lg_reply_segment_start(&r->content);
     r->state = ST_CONTENT;
 }
 
@@ -244,7 +244,7 @@ static bool json_end(lg_reply *r)
         lg_reply_event(r, LG_EV_TOOL_ARGS, args);
         lg_reply_event(r, LG_EV_TOOL_END, (lg_str){0});
         r->n_completed++;
-        lg_reply_segment_start(r, &r->content);
+        lg_reply_segment_start(&r->content);
         r->state = ST_CONTENT;
     }
     lg_json_free(doc);
