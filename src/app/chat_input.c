@@ -550,6 +550,8 @@ lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err
     if (in->preset)
         el_wpush(in->el, KEY_PRESET);
     el_resize(in->el);
+    // libedit would do it after showing the prompt, and lose what is typed in between
+    (void)el_wset(in->el, EL_PREP_TERM, 1);
     if (in->p.escapes)
         (void)fputs("\033[?2004h", in->out);
     line = el_wgets(in->el, &n);

@@ -138,7 +138,9 @@ static lg_status run(lg_talk *t, bool go_on, lg_talk_end *end, lg_err *err)
     lg_arena a;
     lg_status st;
 
-    lg_think_rules(t->asking.thinking_explicit, t->asking.max_tokens, &thinking, &budget);
+    if (go_on) // as the answer began
+        thinking = t->msg[t->n_msg - 1].thought != NULL;
+    lg_think_rules(go_on || t->asking.thinking_explicit, t->asking.max_tokens, &thinking, &budget);
     lg_arena_init(&a, ARENA_SPARE + 4 * total_bytes(t));
     st = render(t, thinking, go_on, &a, &r, err);
     if (st == LG_OK)
