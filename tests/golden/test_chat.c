@@ -1,8 +1,8 @@
 /*
- * tests/golden/test_chat: every recorded render and parse case of the chat specification, and the properties that belong
- * to them: (a) any cut of the input gives the same events, (b) encoding a rendered prompt and showing the ids' bytes
- * gives the rendered text, (c) a turn that was parsed and rendered again with the kept ids of its calls encodes to the
- * ids that were sampled.
+ * tests/golden/test_chat: every recorded render and parse case of the chat specification, random conversations as Jinja
+ * renders them (make_random_chats.py), and the properties that belong to them: any cut of the input gives the same
+ * events; encoding a rendered prompt and showing the ids' bytes gives the rendered text. The third one, that a turn
+ * which was parsed and rendered again encodes to the ids that were sampled, is in unit/test_chat.
  */
 // clang-format off
 #include <stdarg.h>
@@ -99,6 +99,7 @@ static void test_render(void **state)
     (void)state;
     n_failed = 0;
     assert_int_equal(tt_each("chat-cases.jsonl", "render", render_case, NULL), 30);
+    assert_int_equal(tt_each("chat-random.jsonl", "render", render_case, NULL), 240);
     assert_int_equal(n_failed, 0);
 }
 
