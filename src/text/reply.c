@@ -12,6 +12,9 @@
 #include "text/reply_int.h"
 #include "text/trim.h"
 
+/* Each buffer starts with as much, so that ordinary replies are parsed without allocating. */
+enum { ROOM = 1024 };
+
 /* --- events --- */
 
 bool lg_reply_keep(lg_reply *r, lg_buf *b, lg_str text)
@@ -245,6 +248,7 @@ static void take_symbol(lg_reply *r, symbol s)
 lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params *p, size_t max_bytes, lg_event_fn fn, void *ctx,
                           lg_reply **out, lg_err *err)
 {
+    lg_status st = LG_OK;
     lg_reply *r = calloc(1, sizeof *r);
 
     if (!r)
@@ -259,14 +263,16 @@ lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params *p, size_t ma
     r->content.kind = LG_EV_CONTENT;
     lg_buf *bufs[] = {&r->reasoning.held, &r->content.held, &r->call.markup, &r->call.key, &r->call.value,
                       &r->call.space, &r->call.keys, &r->text, &r->scratch};
-    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
+    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
         lg_buf_init(bufs[i], max_bytes);
-    if (p->n_stop > 0) {
-        lg_status st = lg_stop_create(p->stop, p->n_stop, max_bytes, &r->stop, err);
-        if (st != LG_OK) {
-            lg_reply_destroy(r);
-            return st;
-        }
+        if (!lg_buf_room(bufs[i], max_bytes < ROOM ? max_bytes : ROOM) && st == LG_OK)
+            st = LG_FAIL(err, LG_E_NOMEM, "out of memory");
+    }
+    if (p->n_stop > 0 && st == LG_OK)
+        st = lg_stop_create(p->stop, p->n_stop, max_bytes, &r->stop, err);
+    if (st != LG_OK) {
+        lg_reply_destroy(r);
+        return st;
     }
     r->state = p->open_reasoning && !p->raw ? ST_REASONING : ST_CONTENT;
     *out = r;

@@ -281,6 +281,45 @@ static void test_streaming(void **state)
     lg_buf_free(&t.out);
 }
 
+static void count_events(void *ctx, const lg_event *ev)
+{
+    *(size_t *)ctx += ev->text.n > 0;
+}
+
+// An ordinary reply is parsed without allocating.
+static void test_no_allocation(void **state)
+{
+    static const char text[] = " the quick \xE4\xB8\x96 return (x);\n";
+    lg_str stop = LG_STR("STOP");
+    lg_reply_params p = {.thinking = true, .open_reasoning = true, .tool = tools.tool, .n_tool = tools.n, .stop = &stop,
+                         .n_stop = 1};
+    lg_ids ids = {0};
+    lg_reply *r = NULL;
+    size_t n_events = 0;
+    lg_err err = {0};
+    bool done;
+
+    (void)state;
+    if (!LG_HAVE_FAULT)
+        skip();
+    for (int part = 0; part < 3; part++) {
+        for (int i = 0; i < 40; i++)
+            assert_int_equal(lg_bpe_encode(tt_bpe(), LG_STR(text), false, &ids, &err), LG_OK);
+        assert_int_equal(lg_ids_add(&ids, part == 0 ? 19 : part == 1 ? 25 : 24, &err), LG_OK);
+        if (part == 1)
+            assert_int_equal(lg_bpe_encode(tt_bpe(), LG_STR("write<arg_key>text</arg_key><arg_value>"), false, &ids, &err),
+                             LG_OK);
+    }
+    assert_int_equal(lg_reply_create(tt_vocab(), &p, 1 << 20, count_events, &n_events, &r, &err), LG_OK);
+    long before = fault_calls(FAULT_ALLOC);
+    for (size_t i = 0; i < ids.n; i++)
+        assert_int_equal(lg_reply_feed(r, ids.p[i], &done, &err), LG_OK);
+    assert_true(fault_calls(FAULT_ALLOC) - before <= 2); // the list of keys, and what stop strings hold back
+    assert_true(done && n_events > 100);
+    lg_reply_destroy(r);
+    lg_ids_free(&ids);
+}
+
 static void test_phase_and_count(void **state)
 {
     lg_reply_params p = {.thinking = true, .open_reasoning = true, .tool = tools.tool, .n_tool = tools.n};
@@ -520,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_reasoning),       cmocka_unit_test(test_probe),   cmocka_unit_test(test_content),
         cmocka_unit_test(test_utf8),            cmocka_unit_test(test_names),   cmocka_unit_test(test_json_body),
         cmocka_unit_test(test_arguments),       cmocka_unit_test(test_values),  cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_no_allocation),
         cmocka_unit_test(test_phase_and_count), cmocka_unit_test(test_v2),      cmocka_unit_test(test_raw),
         cmocka_unit_test(test_stop_strings),    cmocka_unit_test(test_long_stop), cmocka_unit_test(test_limit),
         cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_random),
