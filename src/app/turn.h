@@ -22,7 +22,7 @@ typedef struct lg_gen_opts {
     bool json_object;
 } lg_gen_opts;
 
-enum { LG_BUDGET_UNSET = -2, LG_MAX_TOKENS_DEFAULT = 32768 };
+enum { LG_BUDGET_UNSET = -2 };
 
 #define LG_GEN_OPTIONS(own)                                                                                        \
     LG_OPTION(own, gen.max_tokens, "max-tokens", 'n', int, "N", "32768", "-1..16777216",                           \

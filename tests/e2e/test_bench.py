@@ -6,7 +6,7 @@ import lib
 from lib import Case, Terminal, model, run
 
 KEYS = ["phase", "depth", "tokens", "tok_s", "tok_s_min", "tok_s_max", "bytes_per_token", "gbs", "gops", "roofline"]
-QUICK = ["--reps", "1", "--warmup", "0", "--prompt", "40", "--gen", "6"]
+QUICK = ["-t", "1", "--reps", "1", "--warmup", "0", "--prompt", "40", "--gen", "6"]
 
 
 class Bench(Case):
