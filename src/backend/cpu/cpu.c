@@ -498,7 +498,7 @@ lg_status lg_cpu_backend_create(const lg_backend_params *p, lg_backend **out, lg
         return st;
     }
     lg_cpu_kernels_init(&c->k, flags);
-    lg_vec_init_c(&c->plain);
+    lg_cpu_vec_init_c(&c->plain);
     c->keeps_phases = p->phases;
     c->ops = make_ops();
     c->base = (lg_backend){.ops = &c->ops,

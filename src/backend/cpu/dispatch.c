@@ -173,23 +173,23 @@ void lg_cpu_kernels_init(lg_cpu_kernels *k, unsigned flags)
 {
     memset(k, 0, sizeof *k);
     lg_cpu_init_c(k);
-    lg_vec_init_c(&k->vec);
+    lg_cpu_vec_init_c(&k->vec);
 #if LG_HAVE_AVX2
     if (flags & LG_CPU_AVX2) {
         lg_cpu_init_avx2(k);
-        lg_vec_init_avx2(&k->vec);
+        lg_cpu_vec_init_avx2(&k->vec);
     }
 #endif
 #if LG_HAVE_AVX512VNNI
     if (flags & LG_CPU_AVX512VNNI) {
         lg_cpu_init_avx512vnni(k);
-        lg_vec_init_avx512(&k->vec);
+        lg_cpu_vec_init_avx512(&k->vec);
     }
 #endif
 #if LG_HAVE_NEON
     if (flags & LG_CPU_NEON) {
         lg_cpu_init_neon(k);
-        lg_vec_init_neon(&k->vec);
+        lg_cpu_vec_init_neon(&k->vec);
     }
 #endif
 #if LG_HAVE_DOTPROD

@@ -123,7 +123,7 @@ typedef struct lg_cpu_kernels {
      * returns the operations done, two per multiply-add. */
     double (*probe_int8)(int64_t rounds);
 
-    lg_vec_kernels vec; /* attention, norms, softmax: filled by lg_vec_init_*, with a contract of its own */
+    lg_vec_kernels vec; /* attention, norms, softmax: filled by lg_cpu_vec_init_*, with a contract of its own */
 } lg_cpu_kernels;
 
 /* ISA levels, weakest first; a level needs all weaker ones of its architecture. */

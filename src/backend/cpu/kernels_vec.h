@@ -51,9 +51,9 @@ typedef struct lg_vec_kernels {
 } lg_vec_kernels;
 
 /* Each fills the entries it has; called from the weakest level to the strongest by lg_cpu_kernels_init. */
-void lg_vec_init_c(lg_vec_kernels *k);
-void lg_vec_init_avx2(lg_vec_kernels *k);   /* AVX2, FMA, F16C */
-void lg_vec_init_avx512(lg_vec_kernels *k); /* AVX-512 F, BW, DQ, VL; called for the avx512vnni level */
-void lg_vec_init_neon(lg_vec_kernels *k);
+void lg_cpu_vec_init_c(lg_vec_kernels *k);
+void lg_cpu_vec_init_avx2(lg_vec_kernels *k);   /* AVX2, FMA, F16C */
+void lg_cpu_vec_init_avx512(lg_vec_kernels *k); /* AVX-512 F, BW, DQ, VL; called for the avx512vnni level */
+void lg_cpu_vec_init_neon(lg_vec_kernels *k);
 
 #endif

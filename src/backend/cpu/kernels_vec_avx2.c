@@ -100,7 +100,7 @@ V_INLINE float f16_scalar(unsigned short h)
 
 #include "backend/cpu/kernels_vec_simd.h"
 
-void lg_vec_init_avx2(lg_vec_kernels *k)
+void lg_cpu_vec_init_avx2(lg_vec_kernels *k)
 {
     vec_fill(k);
 }

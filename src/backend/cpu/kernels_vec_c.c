@@ -135,7 +135,7 @@ static void f32_from_q8_0(float *dst, const void *src, int n)
     lg_dequant_row(LG_Q8_0, src, dst, n);
 }
 
-void lg_vec_init_c(lg_vec_kernels *k)
+void lg_cpu_vec_init_c(lg_vec_kernels *k)
 {
     *k = (lg_vec_kernels){.qk_f32 = qk_f32,
                           .qk_f16 = qk_f16,

@@ -97,7 +97,7 @@ V_INLINE float f16_scalar(unsigned short h)
 
 #include "backend/cpu/kernels_vec_simd.h"
 
-void lg_vec_init_neon(lg_vec_kernels *k)
+void lg_cpu_vec_init_neon(lg_vec_kernels *k)
 {
     vec_fill(k);
 }
