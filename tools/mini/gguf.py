@@ -117,20 +117,38 @@ def _kv(key, kind, value):
 
 def write(path, kvs, tensors):
     """kvs: list of (key, kind, value); tensors: list of (name, array, ggml type)."""
+    write_raw(path, [_kv(*e) for e in kvs], [(name, x.shape, kind, encode(x, kind)) for name, x, kind in tensors])
+
+
+def write_raw(path, kvs, tensors):
+    """kvs: encoded pairs; tensors: list of (name, shape, ggml type, bytes)."""
     data, table, off = [], b"", 0
-    for name, x, kind in tensors:
-        raw = encode(x, kind)
-        ne = x.shape[::-1]
+    for name, shape, kind, raw in tensors:
+        ne = shape[::-1]
         table += _str(name) + struct.pack("<I", len(ne)) + b"".join(struct.pack("<Q", n) for n in ne)
         table += struct.pack("<IQ", kind, off)
         raw += b"\0" * (-len(raw) % ALIGN)
         data.append(raw)
         off += len(raw)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(kvs)) + b"".join(_kv(*e) for e in kvs) + table
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(kvs)) + b"".join(kvs) + table
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % ALIGN))
         for raw in data:
             f.write(raw)
+
+
+def write_like(path, g, rows, kvs):
+    """A copy of the file read as `g`: of the tensors named in `rows` only those rows, and `kvs` in place of its own."""
+    new = {k: _kv(k, kind, v) for k, kind, v in kvs}
+    pairs = [new.pop(k, raw) for k, raw in g.raw_kv.items()] + list(new.values())
+    tensors = []
+    for name, (shape, _) in g.at.items():
+        raw = np.frombuffer(g.raw(name), np.uint8)
+        if name in rows:
+            raw = raw.reshape(shape[0], -1)[rows[name]]
+            shape = [len(rows[name]), *shape[1:]]
+        tensors.append((name, shape, g.types[name], raw.tobytes()))
+    write_raw(path, pairs, tensors)
 
 
 class Reader:
@@ -143,16 +161,17 @@ class Reader:
             raise ValueError(f"{path}: not a GGUF file")
         self._num("<I")
         n_tensors, n_kv = self._num("<Q"), self._num("<Q")
-        self.kv = {}
+        self.kv, self.raw_kv = {}, {}
         for _ in range(n_kv):
-            key = self._text()
+            start, key = self.pos, self._text()
             self.kv[key] = self._value(self._num("<I"))
-        self.types, self._at = {}, {}
+            self.raw_kv[key] = self.buf[start:self.pos]
+        self.types, self.at = {}, {}
         for _ in range(n_tensors):
             name = self._text()
             ne = [self._num("<Q") for _ in range(self._num("<I"))]
             kind, off = self._num("<I"), self._num("<Q")
-            self.types[name], self._at[name] = kind, (ne[::-1], off)
+            self.types[name], self.at[name] = kind, (ne[::-1], off)
         self.data = -(-self.pos // ALIGN) * ALIGN
 
     def _num(self, fmt):
@@ -173,9 +192,10 @@ class Reader:
             return [self._value(item) for _ in range(n)]
         return self._num(SCALARS[t])
 
+    def raw(self, name):
+        shape, off = self.at[name]
+        elems, size = BLOCK[self.types[name]]
+        return self.buf[self.data + off:self.data + off + int(np.prod(shape)) // elems * size]
+
     def tensor(self, name):
-        shape, off = self._at[name]
-        kind = self.types[name]
-        elems, size = BLOCK[kind]
-        n = int(np.prod(shape)) // elems * size
-        return decode(self.buf[self.data + off:self.data + off + n], kind, shape)
+        return decode(self.raw(name), self.types[name], self.at[name][0])
