@@ -240,11 +240,13 @@ lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *ca
     return s;
 }
 
-static void want_rows(lg_engine *e, int first, int n)
+// The step is to give logits of n rows from `first` on. Until it has, there are none.
+static void want_rows(lg_engine *e, int first, int n, lg_step *s)
 {
     for (int i = 0; i < n; i++)
         e->out_rows[i] = first + i;
-    e->n_out = n;
+    s->n_out = n;
+    e->n_out = 0;
 }
 
 // The chunk's first pass: its rows enter the cache; logits of its last row, or of its first slice, or none.
@@ -254,20 +256,20 @@ static lg_status run_chunk(lg_engine *e, const lg_eval *v, size_t first, int n, 
     lg_step s;
 
     LG_TRY(lg_kv_grow(&e->kv, n, err));
-    if (v->all_logits && !v->no_logits)
-        want_rows(e, 0, n < e->work.max_out ? n : e->work.max_out);
-    else
-        want_rows(e, n - 1, last && !v->no_logits ? 1 : 0);
     s = lg_engine_step(e, LG_GRAPH_TARGET, n, v->cancel);
-    s.flags = v->flags | (e->n_out == 0 ? LG_STEP_NO_HEAD : 0);
+    if (v->all_logits && !v->no_logits)
+        want_rows(e, 0, n < e->work.max_out ? n : e->work.max_out, &s);
+    else
+        want_rows(e, n - 1, last && !v->no_logits ? 1 : 0, &s);
+    s.flags = v->flags | (s.n_out == 0 ? LG_STEP_NO_HEAD : 0);
     s.ids = v->ids + first;
-    s.n_out = e->n_out;
     LG_TRY(lg_laguna_forward(e->b, &e->model, e->kv.cls, &e->work, &s, err));
     LG_TRY(e->b->ops->wait(e->b, err));
     memcpy(e->tokens + e->kv.pos, s.ids, (size_t)n * sizeof *e->tokens);
     lg_kv_commit(&e->kv, n);
     e->chunk_first = first;
     e->chunk_rows = n;
+    e->n_out = s.n_out;
     return LG_OK;
 }
 
@@ -276,11 +278,12 @@ static lg_status run_head(lg_engine *e, int first, int n, atomic_bool *cancel, l
 {
     lg_step s = lg_engine_step(e, LG_GRAPH_HEAD, e->chunk_rows, cancel);
 
-    want_rows(e, first, n);
+    want_rows(e, first, n, &s);
     s.pos -= e->chunk_rows;
-    s.n_out = n;
     LG_TRY(lg_laguna_head(e->b, &e->model, &e->work, &s, err));
-    return e->b->ops->wait(e->b, err);
+    LG_TRY(e->b->ops->wait(e->b, err));
+    e->n_out = n;
+    return LG_OK;
 }
 
 static lg_status report(const lg_eval *v, size_t first, int n, lg_err *err)

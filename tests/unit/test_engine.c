@@ -616,7 +616,10 @@ static void a_failed_step(void **state)
         waits_left = at;
         h.last_done = 0;
         assert_int_equal(lg_generate(e, prompt, 150, &p, &s, NULL, &err), LG_E_DEVICE);
+        const float *row;
         int64_t pos = lg_engine_pos(e);
+        if (at < 5) // no logits of a step that failed
+            assert_int_equal(lg_engine_logits(e, 0, &row, &err), LG_E_INPUT);
         assert_int_equal(pos,
                          at < 5 ? at * 32 : 150 + (at - 5) / 2); // a token takes two steps from the sixth on
         b->ops = real_ops;
