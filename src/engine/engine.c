@@ -138,6 +138,8 @@ lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err
     if (st == LG_OK) {
         tell_plan(&e->plan);
         st = load(e, p, &f, err);
+        if (st == LG_E_NOMEM)
+            st = lg_plan_broken(&e->plan, err);
     }
     if (st != LG_OK) {
         (void)lg_err_subject(err, "%s", p->model_path);

@@ -92,19 +92,36 @@ const char *lg_plan_size(uint64_t bytes, char *out, size_t n)
     return out;
 }
 
-lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err)
+// "85.0 GB (weights 70.5, kv 13.0, scratch 1.5)"
+static const char *sum_text(const lg_plan *p, char *out, size_t n)
 {
     double unit = p->total_bytes >= 1000000000 ? 1e9 : 1e6;
+    char total[32];
+
+    (void)snprintf(out, n, "%s (weights %.1f, kv %.1f, scratch %.1f)",
+                   lg_plan_size(p->total_bytes, total, sizeof total), (double)p->resident_bytes / unit,
+                   (double)p->kv_bytes / unit, (double)p->scratch_bytes / unit);
+    return out;
+}
+
+lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err)
+{
     int64_t less = longest(f, least_useful(f), p->ctx);
-    char need[32], have[32], remedy[96], sum[32];
+    char need[96], have[32], remedy[96], sum[32];
 
     if (less > 0)
         (void)snprintf(remedy, sizeof remedy, "use --ctx %lld (%s)", (long long)less,
                        lg_plan_size(lg_plan_at(f, less).total_bytes, sum, sizeof sum));
     else
         (void)snprintf(remedy, sizeof remedy, "no useful context fits; free memory or use a smaller model");
-    return LG_FAIL(err, LG_E_NOMEM, "needs %s (weights %.1f, kv %.1f, scratch %.1f), %s available; %s",
-                   lg_plan_size(p->total_bytes, need, sizeof need), (double)p->resident_bytes / unit,
-                   (double)p->kv_bytes / unit, (double)p->scratch_bytes / unit,
+    return LG_FAIL(err, LG_E_NOMEM, "needs %s, %s available; %s", sum_text(p, need, sizeof need),
                    lg_plan_size(p->available_bytes, have, sizeof have), remedy);
+}
+
+lg_status lg_plan_broken(const lg_plan *p, lg_err *err)
+{
+    char need[96];
+
+    return LG_FAIL(err, LG_E_NOMEM, "the system refused memory of the planned %s; a smaller --ctx needs less",
+                   sum_text(p, need, sizeof need));
 }

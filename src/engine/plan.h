@@ -36,11 +36,13 @@ typedef struct lg_plan_for {
 lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx);
 /* Shapes of the work area at that plan. */
 lg_work_params lg_plan_work(const lg_plan_for *f, const lg_plan *p);
-/* The plan to load with. ctx 0: the trained context, or the longest that fits, down to the least useful one; else
- * exactly that. When it does not fit, out->fits is false and out holds the numbers. */
+/* The plan to load with. ctx 0: the trained context, or the longest that fits, down to the least useful one;
+ * else exactly that. When it does not fit, out->fits is false and out holds the numbers. */
 void lg_plan_choose(const lg_plan_for *f, int64_t ctx, lg_plan *out);
 /* The error for a plan that does not fit: the sum, and what the plan proves would help. */
 lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err);
+/* The error when memory that the plan counted on was refused. */
+lg_status lg_plan_broken(const lg_plan *p, lg_err *err);
 /* "85.0 GB", or MB below 1 GB; returns out. */
 const char *lg_plan_size(uint64_t bytes, char *out, size_t n);
 
