@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,8 +114,8 @@ static lg_status open_beside(lg_out *o, mode_t mode, lg_err *err)
     if (!o->tmp)
         return LG_FAIL(err, LG_E_NOMEM, "out of memory");
     for (int attempt = 0; attempt < 100; attempt++) {
-        (void)snprintf(o->tmp, room, "%s.%ld-%llx.tmp", o->path, (long)getpid(),
-                       (unsigned long long)(lg_now_ns() + (unsigned)attempt));
+        uint64_t stamp = lg_now_ns() + (uint64_t)attempt;
+        (void)snprintf(o->tmp, room, "%s.%ld-%" PRIx64 ".tmp", o->path, (long)getpid(), stamp);
         o->fd = open(o->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (o->fd >= 0)
             return LG_OK;
@@ -320,6 +321,7 @@ lg_status lg_read_all(const char *path, size_t max, char **p, size_t *n, lg_err 
     st = read_to_end(fd, max, &data, &cap, &len, err);
     if (st != LG_OK)
         goto out;
+    LG_ASSERT(data != NULL); // there is always room for one more byte
     data[len] = 0;
     *p = data;
     *n = len;

@@ -452,11 +452,13 @@ static lg_status warn_contradictions(loading *l, const lg_settings *file)
 {
     lg_arena *a = &l->s->arena;
 
+    if (!file->conf_read || !file->conf_path)
+        return LG_OK;
     for (int i = 0; i < LG_N_SETTINGS; i++) {
         const lg_option *opt = &lg_setting_rows[i].opt;
         if (!l->flag[i] || file->from[i].source != LG_FROM_FILE || lg_value_same(opt, l->s, file))
             continue;
-        const char *path = lg_settings_tilde(a, l->s->conf_path);
+        const char *path = lg_settings_tilde(a, file->conf_path);
         size_t n = strlen(l->flag[i]) + strlen(opt->name) + strlen(file->from[i].text) + strlen(path) + 48;
         char *text = lg_arena_alloc(a, n);
         if (text)
@@ -473,7 +475,8 @@ static lg_status warn_open_keys(loading *l)
     lg_arena *a = &l->s->arena;
 
     // only the file was read so far
-    if (l->s->api_key.n == 0 || stat(l->s->conf_path, &sb) != 0 || !(sb.st_mode & (S_IRGRP | S_IROTH)))
+    if (!l->s->conf_path || l->s->api_key.n == 0 || stat(l->s->conf_path, &sb) != 0 ||
+        !(sb.st_mode & (S_IRGRP | S_IROTH)))
         return LG_OK;
     const char *path = lg_settings_tilde(a, l->s->conf_path);
     return warn(l, joined(a, path, " holds an API key and others can read it; run chmod 600, or use api_key_file", ""));
