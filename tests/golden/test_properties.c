@@ -422,6 +422,37 @@ static void window_edge(void **state)
     free(ids);
 }
 
+// (a) only distances count: behind three window layers a row depends on the last 22 tokens, wherever they
+// stand.
+static void shifted_positions(void **state)
+{
+    static const bool kinds[] = {true, true, true};
+    static const int shift[] = {1, 63, 500, 1900};
+    enum { BLOCK = 60, REACH = 3 * 7 + 1, ALL = 1960 };
+    mk_model m = mk_default(vocab_path);
+    int32_t *block = random_ids(BLOCK, 37), *ids = random_ids(ALL, UINT64_C(41) << 50);
+
+    (void)state;
+    m.n_layer = 3;
+    m.is_window = kinds;
+    m.hidden = 64;
+    m.ffn_dense = m.ffn_expert = m.ffn_shared = 64;
+    write_model(&m);
+    float *base = run((how){.chunk = 64, .kv = LG_F32}, block, BLOCK);
+    for (size_t i = 0; i < sizeof shift / sizeof *shift; i++) {
+        memcpy(ids + shift[i], block, BLOCK * sizeof *ids);
+        float *out = run((how){.chunk = 64, .kv = LG_F32}, ids, shift[i] + BLOCK);
+        double d = far_apart(base + REACH * V, out + (shift[i] + REACH) * V, 0, BLOCK - REACH);
+        print_message("shifted by %d: %.2e\n", shift[i], d);
+        assert_true(d < 1e-4);
+        assert_true(far_apart(base, out + shift[i] * V, 0, 1) > 1e-3); // row 0 does see what stands before it
+        free(out);
+    }
+    free(base);
+    free(ids);
+    free(block);
+}
+
 // What a test does to all selection biases.
 static void set_bias(void *arg, const char *name, float *v, const uint64_t *ne, size_t n)
 {
@@ -618,11 +649,17 @@ static int clean_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(float_models),     cmocka_unit_test(element_gate),
-        cmocka_unit_test(scaled_matrices),  cmocka_unit_test(big_activations),
-        cmocka_unit_test(quantized_models), cmocka_unit_test(window_edge),
-        cmocka_unit_test(selection_bias),   cmocka_unit_test(ties),
-        cmocka_unit_test(chunks),           cmocka_unit_test(rows_and_threads),
+        cmocka_unit_test(float_models),
+        cmocka_unit_test(element_gate),
+        cmocka_unit_test(scaled_matrices),
+        cmocka_unit_test(big_activations),
+        cmocka_unit_test(quantized_models),
+        cmocka_unit_test(window_edge),
+        cmocka_unit_test(shifted_positions),
+        cmocka_unit_test(selection_bias),
+        cmocka_unit_test(ties),
+        cmocka_unit_test(chunks),
+        cmocka_unit_test(rows_and_threads),
         cmocka_unit_test(replay),
     };
 
