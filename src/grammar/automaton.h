@@ -1,0 +1,54 @@
+/*
+ * grammar/automaton: the program executed as a push-down automaton that is made deterministic while it runs.
+ *
+ * Everything is interned: sets of stacks, sets of used keys, configurations. Equal situations have equal numbers
+ * wherever in the document they occur, so transitions and masks are found again. One thread.
+ *
+ * Surprise: lg_auto_mark and lg_auto_back undo interning; a mask's walk over a grammar with free keys would otherwise
+ * leave thousands of beginnings of names behind.
+ */
+#ifndef LG_GRAMMAR_AUTOMATON_H
+#define LG_GRAMMAR_AUTOMATON_H
+
+#include "base/err.h"
+#include "grammar/term.h"
+
+#define LG_CFG_DEAD 1u
+
+typedef struct lg_item {
+    uint32_t edge;
+    lg_tstate s;
+    uint32_t reg, keys, node;
+} lg_item;
+
+typedef struct lg_cfg {
+    uint32_t item, n_item;
+    uint32_t row;  /* its transitions: row number, or 0 */
+    uint32_t mask; /* of the mask cache, or 0 */
+    bool accept;
+} lg_cfg;
+
+typedef struct lg_auto lg_auto;
+
+LG_NODISCARD lg_status lg_auto_create(const lg_program *p, lg_auto **out, lg_err *err);
+void lg_auto_destroy(lg_auto *a); /* takes NULL */
+/* Forgets everything but the start. */
+void lg_auto_clear(lg_auto *a);
+size_t lg_auto_bytes(const lg_auto *a);
+
+uint32_t lg_auto_start(lg_auto *a); /* the configuration before the first byte; LG_CFG_DEAD after a failure */
+/* The configuration behind a byte, or LG_CFG_DEAD. After memory or a limit ended, everything is dead; then
+ * lg_auto_failed says why. */
+uint32_t lg_auto_next(lg_auto *a, uint32_t cfg, uint8_t byte);
+uint32_t lg_auto_token(lg_auto *a, uint32_t cfg, uint32_t token); /* a control token */
+lg_status lg_auto_failed(const lg_auto *a);
+
+lg_cfg *lg_auto_cfg(lg_auto *a, uint32_t cfg); /* valid until the next call */
+const lg_item *lg_auto_item(const lg_auto *a, uint32_t item);
+const lg_program *lg_auto_program(const lg_auto *a);
+uint64_t lg_auto_slow_steps(const lg_auto *a); /* transitions computed so far */
+
+void lg_auto_mark(lg_auto *a);
+void lg_auto_back(lg_auto *a);
+
+#endif

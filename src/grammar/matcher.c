@@ -1,0 +1,315 @@
+/*
+ * grammar/matcher: one reply against a grammar, token by token. Its history is an array indexed by the number of tokens,
+ * so a rollback is a smaller number. The engine's thread.
+ *
+ * Surprise: a grammar that has outgrown its limit forgets its configurations; the next call here replays the tokens.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grammar/grammar_int.h"
+
+typedef struct place {
+    uint32_t cfg;
+    uint8_t phase;
+} place;
+
+struct lg_matcher {
+    lg_grammar *g;
+    const lg_token_trie *t;
+    lg_phase start;
+    uint32_t generation;
+    size_t n, cap;
+    place *at;      // n + 1: before each token, and now
+    int32_t *token; // n
+    uint32_t *stack; // of a walk
+    uint32_t *own;   // mask when it is not kept
+    bool no_slices, no_cache;
+    uint64_t nodes;
+};
+
+lg_status lg_grammar_start(lg_grammar *g, lg_err *err)
+{
+    g->limit = LG_GRAMMAR_BYTES;
+    return lg_auto_create(&g->program, &g->automaton, err);
+}
+
+static void free_masks(lg_grammar *g)
+{
+    for (uint32_t i = 0; i < g->n_mask; i++)
+        free(g->mask[i]);
+    free(g->mask);
+    free(g->mask_cfg);
+    g->mask = NULL;
+    g->mask_cfg = NULL;
+    g->n_mask = g->cap_mask = g->next_mask = 0;
+}
+
+void lg_grammar_destroy(lg_grammar *g)
+{
+    if (!g)
+        return;
+    free_masks(g);
+    lg_auto_destroy(g->automaton);
+    lg_arena_free(&g->memory);
+    free(g);
+}
+
+void lg_grammar_clear(lg_grammar *g)
+{
+    lg_auto_clear(g->automaton);
+    if (g->mask_cfg)
+        memset(g->mask_cfg, 0, g->cap_mask * sizeof *g->mask_cfg);
+    g->generation++;
+}
+
+size_t lg_grammar_bytes(const lg_grammar *g)
+{
+    return lg_auto_bytes(g->automaton) + g->n_mask * g->mask_words * sizeof(uint32_t);
+}
+
+void lg_grammar_limit(lg_grammar *g, size_t bytes)
+{
+    g->limit = bytes;
+}
+
+lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start, lg_matcher **out, lg_err *err)
+{
+    lg_matcher *m = calloc(1, sizeof *m);
+    lg_status st = LG_OK;
+
+    if (m) {
+        m->cap = 64;
+        m->at = calloc(m->cap + 1, sizeof *m->at);
+        m->token = calloc(m->cap, sizeof *m->token);
+        m->stack = calloc(t->longest + 2, sizeof *m->stack);
+        m->own = calloc(t->words, sizeof *m->own);
+    }
+    if (g->mask_words != t->words)
+        free_masks(g);
+    if (!g->mask) {
+        g->mask_words = t->words;
+        g->cap_mask = (uint32_t)(LG_MASK_CACHE_BYTES / (t->words * sizeof(uint32_t) + 16));
+        g->cap_mask = g->cap_mask < 4096 ? g->cap_mask : 4096;
+        g->mask = calloc(g->cap_mask + 1, sizeof *g->mask);
+        g->mask_cfg = calloc(g->cap_mask + 1, sizeof *g->mask_cfg);
+    }
+    if (!m || !m->at || !m->token || !m->stack || !m->own || !g->mask || !g->mask_cfg) {
+        st = LG_FAIL(err, LG_E_NOMEM, "out of memory while starting a constrained reply");
+        goto out;
+    }
+    m->g = g;
+    m->t = t;
+    m->start = start;
+    m->generation = g->generation;
+    m->at[0] = (place){lg_auto_start(g->automaton), (uint8_t)start};
+    *out = m;
+    m = NULL;
+out:
+    lg_matcher_destroy(m);
+    return st;
+}
+
+void lg_matcher_destroy(lg_matcher *m)
+{
+    if (!m)
+        return;
+    free(m->at);
+    free(m->token);
+    free(m->stack);
+    free(m->own);
+    free(m);
+}
+
+lg_phase lg_matcher_phase(const lg_matcher *m)
+{
+    return (lg_phase)m->at[m->n].phase;
+}
+
+bool lg_matcher_must_stop(const lg_matcher *m)
+{
+    return m->at[m->n].phase == LG_PHASE_DONE;
+}
+
+size_t lg_matcher_n(const lg_matcher *m)
+{
+    return m->n;
+}
+
+static bool is_bit(const uint32_t *mask, int32_t id)
+{
+    return mask[id / 32] >> id % 32 & 1;
+}
+
+// Where a token leads; false when it is not legal.
+static bool advance(lg_matcher *m, place from, int32_t token, place *to)
+{
+    lg_auto *a = m->g->automaton;
+    const lg_token_trie *t = m->t;
+    bool end;
+
+    *to = from;
+    if (token < 0 || (size_t)token >= t->n_vocab)
+        return false;
+    end = is_bit(t->done, token);
+    if (from.phase == LG_PHASE_THINK) {
+        if (token == lg_vocab_special(t->vocab)->end_think)
+            to->phase = LG_PHASE_ANSWER;
+        return is_bit(t->think, token);
+    }
+    if (from.phase == LG_PHASE_DONE || end) {
+        to->phase = LG_PHASE_DONE;
+        return end && (from.phase == LG_PHASE_DONE || lg_auto_cfg(a, from.cfg)->accept);
+    }
+    if (lg_vocab_is_added(t->vocab, token)) {
+        to->cfg = lg_auto_token(a, from.cfg, (uint32_t)token);
+    } else {
+        lg_tok_class class = lg_vocab_class(t->vocab, token);
+        lg_str text = lg_vocab_bytes(t->vocab, token);
+        if (text.n == 0 || text.n > t->longest || (class != LG_TOK_NORMAL && class != LG_TOK_BYTE))
+            return false;
+        for (size_t i = 0; i < text.n && to->cfg != LG_CFG_DEAD; i++)
+            to->cfg = lg_auto_next(a, to->cfg, (uint8_t)text.p[i]);
+    }
+    if (to->cfg == LG_CFG_DEAD)
+        return false;
+    if (lg_auto_cfg(a, to->cfg)->accept && lg_auto_cfg(a, to->cfg)->n_item == 0)
+        to->phase = LG_PHASE_DONE;
+    return true;
+}
+
+// A failure of the automaton ends this reply; the grammar starts over.
+static lg_status failure(lg_matcher *m, lg_err *err)
+{
+    lg_status why = lg_auto_failed(m->g->automaton);
+
+    if (why == LG_OK)
+        return LG_OK;
+    lg_grammar_clear(m->g);
+    return LG_FAIL(err, why, "the constraint needs more memory than it may take");
+}
+
+// Makes sure that the history belongs to the automaton as it is.
+static lg_status refresh(lg_matcher *m, lg_err *err)
+{
+    if (lg_auto_bytes(m->g->automaton) > m->g->limit)
+        lg_grammar_clear(m->g);
+    if (m->generation == m->g->generation)
+        return LG_OK;
+    m->at[0] = (place){lg_auto_start(m->g->automaton), (uint8_t)m->start};
+    for (size_t i = 0; i < m->n; i++)
+        if (!advance(m, m->at[i], m->token[i], &m->at[i + 1])) {
+            LG_TRY(failure(m, err));
+            return LG_FAIL(err, LG_E_LIMIT, "the constraint cannot be followed again");
+        }
+    m->generation = m->g->generation;
+    return LG_OK;
+}
+
+lg_status lg_matcher_accept(lg_matcher *m, int32_t token, bool *ok, lg_err *err)
+{
+    place to;
+
+    LG_TRY(refresh(m, err));
+    if (m->n == m->cap) {
+        place *at = realloc(m->at, (m->cap * 2 + 1) * sizeof *at);
+        int32_t *ids;
+        if (!at)
+            return LG_FAIL(err, LG_E_NOMEM, "out of memory in a constrained reply");
+        m->at = at;
+        ids = realloc(m->token, m->cap * 2 * sizeof *ids);
+        if (!ids)
+            return LG_FAIL(err, LG_E_NOMEM, "out of memory in a constrained reply");
+        m->token = ids;
+        m->cap *= 2;
+    }
+    if (!advance(m, m->at[m->n], token, &to)) {
+        LG_TRY(failure(m, err));
+        *ok = false;
+        return LG_OK;
+    }
+    m->token[m->n++] = token;
+    m->at[m->n] = to;
+    *ok = true;
+    return LG_OK;
+}
+
+lg_status lg_matcher_check(lg_matcher *m, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err)
+{
+    size_t i;
+    place at;
+
+    LG_TRY(refresh(m, err));
+    at = m->at[m->n];
+    for (i = 0; i < n && advance(m, at, ids[i], &at); i++)
+        continue;
+    LG_TRY(failure(m, err));
+    *n_ok = i;
+    return LG_OK;
+}
+
+void lg_matcher_rollback(lg_matcher *m, size_t n)
+{
+    LG_ASSERT(n <= m->n);
+    m->n = n;
+}
+
+// The cached mask of a configuration, or room for it.
+static uint32_t *mask_slot(lg_grammar *g, uint32_t cfg, bool *ready)
+{
+    lg_cfg *c = lg_auto_cfg(g->automaton, cfg);
+    uint32_t at = g->next_mask;
+
+    *ready = c->mask && g->mask_cfg[c->mask - 1] == cfg;
+    if (*ready)
+        return g->mask[c->mask - 1];
+    if (at == g->n_mask) {
+        g->mask[at] = calloc(g->mask_words, sizeof(uint32_t));
+        if (!g->mask[at])
+            return NULL;
+        g->n_mask++;
+    }
+    g->next_mask = (at + 1) % g->cap_mask;
+    g->mask_cfg[at] = cfg;
+    c->mask = at + 1;
+    return g->mask[at];
+}
+
+lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err)
+{
+    lg_grammar *g = m->g;
+    uint32_t cfg, *out = m->own;
+    bool ready = false;
+
+    LG_TRY(refresh(m, err));
+    if (m->at[m->n].phase != LG_PHASE_ANSWER) {
+        *mask = m->at[m->n].phase == LG_PHASE_THINK ? m->t->think : m->t->done;
+        return LG_OK;
+    }
+    cfg = m->at[m->n].cfg;
+    if (!m->no_cache && g->cap_mask)
+        out = mask_slot(g, cfg, &ready);
+    if (!out)
+        out = m->own;
+    if (!ready) {
+        if (g->program.has_keys)
+            lg_auto_mark(g->automaton);
+        lg_mask_compute(m->t, g->automaton, cfg, !m->no_slices, m->stack, out, &m->nodes);
+        if (g->program.has_keys)
+            lg_auto_back(g->automaton);
+        LG_TRY(failure(m, err));
+    }
+    *mask = out;
+    return LG_OK;
+}
+
+void lg_matcher_caches(lg_matcher *m, bool slices, bool cache)
+{
+    m->no_slices = !slices;
+    m->no_cache = !cache;
+}
+
+uint64_t lg_matcher_nodes(const lg_matcher *m)
+{
+    return m->nodes;
+}
