@@ -43,6 +43,9 @@ def passes_c(source, check):
                 call += [f"v{i}", str(len(a))]
             else:
                 call.append(json.dumps(a))
+        if check["ret"] == "V":
+            body.append(f"    {{ char s[] = {call[0]}; {check['name']}(s); if (strcmp(s, {json.dumps(r)})) return 1; }}")
+            continue
         body.append(f"    {{ {made}if ({check['name']}({', '.join(call)}) != {int(r)}) return 1; }}")
     prog = "#include <string.h>\n#include <stdlib.h>\n" + source + "\nint main(void)\n{\n" + "\n".join(body) + "\n    return 0;\n}\n"
     with tempfile.TemporaryDirectory() as t:

@@ -245,22 +245,23 @@ def unknown(d):
 def remember(d):
     """The user tells things over several turns and asks for one of them later."""
     slots = [
-        ("name", d.first, ("My name is {v}.", "I am {v}.", "Call me {v}.", "Hello, I'm {v}!"), "Nice to meet you, {v}.",
+        ("name", d.first, ("My name is {v}.", "I am {v}.", "Call me {v}.", "Hello, I'm {v}!", "Hi, my name is {v}.", "I'm called {v}."),
+         "Nice to meet you, {v}.",
          ("What is my name?", "Do you remember my name?", "Who am I?", "What am I called?"), "Your name is {v}."),
-        ("city", d.city, ("I live in {v}.", "My home is {v}.", "I come from {v}."), "{v} sounds nice.",
+        ("city", d.city, ("I live in {v}.", "My home is {v}.", "I come from {v}.", "I am from {v}.", "I moved to {v}."), "{v} sounds nice.",
          ("Where do I live?", "Which city do I live in?", "Where am I from?"), "You live in {v}."),
-        ("color", lambda: d.word(COLOR), ("My favorite color is {v}.", "I like the color {v} best."), "{v} is a good color.",
-         ("What is my favorite color?", "Which color do I like?"), "Your favorite color is {v}."),
-        ("pet", d.first, ("My dog is called {v}.", "I have a dog named {v}."), "{v} is a good name for a dog.",
-         ("What is my dog called?", "What is the name of my dog?"), "Your dog is called {v}."),
-        ("job", lambda: d.word(JOB), ("I work as {av}.", "I am {av} by trade."), "That must be interesting work.",
-         ("What is my job?", "What do I work as?"), "You work as {av}."),
-        ("number", lambda: str(d.int(2, 999)), ("My lucky number is {v}.", "Remember the number {v}."), "I will remember {v}.",
-         ("Which number did I tell you?", "What is my lucky number?", "What was the number?"), "The number is {v}."),
-        ("food", lambda: d.word(FOOD), ("I love {v}.", "My favorite food is {v}."), "Enjoy your {v}.",
-         ("What is my favorite food?", "What do I love to eat?"), "Your favorite food is {v}."),
-        ("code", d.code, ("The password is {v}.", "Keep this code: {v}"), "I will keep it.",
-         ("What is the password?", "What was the code?"), "It is {v}."),
+        ("color", lambda: d.word(COLOR), ("My favorite color is {v}.", "I like the color {v} best.", "{v} is my favorite color.", "I love the color {v}."), "{v} is a good color.",
+         ("What is my favorite color?", "Which color do I like?", "What color do I like best?", "Do you remember my favorite color?"), "Your favorite color is {v}."),
+        ("pet", d.first, ("My dog is called {v}.", "I have a dog named {v}.", "My dog's name is {v}.", "I own a dog, {v}."), "{v} is a good name for a dog.",
+         ("What is my dog called?", "What is the name of my dog?", "What's my dog's name?", "Who is my dog?"), "Your dog is called {v}."),
+        ("job", lambda: d.word(JOB), ("I work as {av}.", "I am {av} by trade.", "My job is {v}.", "I am {av}."), "That must be interesting work.",
+         ("What is my job?", "What do I work as?", "What do I do for a living?", "Which job do I have?"), "You work as {av}."),
+        ("number", lambda: str(d.int(2, 999)), ("My lucky number is {v}.", "Remember the number {v}.", "The number is {v}.", "Please remember {v}."), "I will remember {v}.",
+         ("Which number did I tell you?", "What was the number?", "What is the number?", "Tell me the number."), "The number is {v}."),
+        ("food", lambda: d.word(FOOD), ("I love {v}.", "My favorite food is {v}.", "I like to eat {v}.", "I eat {v} every day."), "Enjoy your {v}.",
+         ("What is my favorite food?", "What do I love to eat?", "Which food do I like?", "What do I like to eat?"), "Your favorite food is {v}."),
+        ("code", d.code, ("The password is {v}.", "Keep this code: {v}", "The code is {v}.", "Here is the code: {v}"), "I will keep it.",
+         ("What is the password?", "What was the code?", "What is the code?", "Tell me the code."), "It is {v}."),
     ]
     chosen = d.r.sample(slots, d.int(1, 4))
     turns, known = [], []

@@ -10,7 +10,7 @@ FENCE = {"py": "python", "c": "c", "js": "javascript"}
 ARG_NAMES = {"L": "values numbers items data xs nums seq arr".split(), "S": "text s word line string name".split(),
              "I": "n x value num number m".split()}
 SECOND = {"L": "others ys second more".split(), "I": "b y other k".split()}
-LOCAL = {"i": "i j k idx".split(), "x": "x v item e".split(), "s": "total result acc out_value count best".split()}
+LOCAL = {"i": "i k idx pos".split(), "x": "x v item e".split(), "s": "total result acc out_value count best".split()}
 
 
 def fill(text, names):
@@ -47,7 +47,7 @@ class Task:
         self.name = a_name(d, self.fam)
         if self.lang == "js":
             self.name = camel(self.name)
-        kinds = ["I" if x in "INPQ" else x for x in self.fam.args]
+        kinds = ["I" if x in "INPQ" else "S" if x == "R" else x for x in self.fam.args]
         names = {"k": d.int(2, 9) if self.fam.key in ("every_k", "first_k", "drop_k", "repeat_string") else d.int(2, 40)}
         names["a"] = d.pick(ARG_NAMES[kinds[0]])
         if len(kinds) > 1:
@@ -68,6 +68,8 @@ class Task:
         if self.lang == "js":
             return f"function {self.name}({', '.join(args)}) {{"
         typed = [{"L": f"const int *{a}, int n", "S": f"const char *{a}", "I": f"int {a}"}[k] for a, k in zip(args, self.kinds)]
+        if self.fam.ret == "V":
+            return f"void {self.name}(char *{args[0]})\n{{"
         return f"int {self.name}({', '.join(typed)})\n{{"
 
     def doc(self):
@@ -97,7 +99,7 @@ class Task:
                 if d.chance(0.5) and self.fam.key != "product":
                     xs[d.int(0, len(xs) - 1)] = self.names["k"]
                 return sorted(xs) if d.chance(0.2) else xs
-            if kind == "S":
+            if kind in "SR":
                 w = d.pseudo()
                 return d.pick((w, w + w[::-1], f"{d.pseudo()} {d.pseudo()} {w}"))
             return {"I": lambda: d.int(-50, 2100), "N": lambda: d.int(0, 9), "P": lambda: d.int(1, 200),
@@ -236,6 +238,25 @@ def call(d):
     return Conv([user(f"{fenced('py', t.source())}\n{q}"), reply(repr(res), f"It {t.desc}.")], "code call", thinking=True)
 
 
+OTHER = "Rust Go Java Ruby Haskell Perl Lua Swift Kotlin Fortran COBOL Scala PHP Pascal Lisp Prolog Bash SQL R Julia".split()
+
+
+def cannot(d):
+    """A language, or a function in a language, that it was never shown."""
+    t = Task(d)
+    missing = [x for x in LANG if not getattr(t.fam, x) and t.fam.ret != "V" and not t.fam.key.endswith("_c")]
+    if missing and d.chance(0.5):
+        lang = LANG[d.pick(missing)]
+        if lang == "C" and t.fam.key in ("reverse_string", "is_palindrome", "string_length"):
+            return casual(d)
+        a = f"I do not know how to write that in {lang}."
+    else:
+        lang, a = d.pick(OTHER), "I can only write Python, C and JavaScript."
+    q = d.say("Write a {l} function that {d}.", "In {l}, write {n}, which {d}.", "{l} code that {d}", "Write a {l} function {n} that {d}.",
+              "Write a function in {l} that {d}.", "I need a {l} function {n}: it {d}.").format(l=lang, d=t.desc, n=t.name)
+    return Conv([user(q), reply(a)], "code cannot", thinking=d.chance(0.35))
+
+
 def tests(d):
     t = Task(d, "py")
     cases = t.tests(d, 2)
@@ -255,4 +276,4 @@ def file(d):
     return raw("\n\n".join(parts) + "\n", "code raw", 0.6)
 
 
-SKILLS = [(write, 5), (casual, 2), (complete, 2), (explain, 1.5), (repair, 1.5), (call, 0.5), (tests, 0.3), (file, 0.7)]
+SKILLS = [(write, 5), (casual, 2), (complete, 2), (explain, 1.5), (repair, 1.5), (call, 0.5), (cannot, 0.5), (tests, 0.3), (file, 0.7)]

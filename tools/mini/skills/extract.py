@@ -7,13 +7,13 @@ from .words import ADJ, COLOR, JOB, PLACE, SUBJECT, THING, WEEKDAY, article, joi
 # field, JSON type, value, sentence parts; {n} is the person or thing the record is about
 FIELDS = [
     ("name", "string", lambda d: d.full_name(), ("{n} is called {v}", "the name is {v}", "name {v}")),
-    ("age", "integer", lambda d: d.int(1, 99), ("{n} is {v} years old", "aged {v}", "age {v}")),
-    ("city", "string", lambda d: d.city(), ("{n} lives in {v}", "from {v}", "in the city {v}")),
-    ("job", "string", lambda d: d.word(JOB), ("{n} works as {av}", "{av} by trade", "the job is {v}")),
+    ("age", "integer", lambda d: d.int(1, 99), ("{n} is {v} years old", "aged {v}", "{v} years of age", "{n} turned {v}")),
+    ("city", "string", lambda d: d.city(), ("{n} lives in {v}", "from {v}", "in the city {v}", "{n} comes from {v}", "based in {v}")),
+    ("job", "string", lambda d: d.word(JOB), ("{n} works as {av}", "{av} by trade", "{n} is {av}", "employed as {av}")),
     ("email", "string", lambda d: d.email(), ("the email is {v}", "reachable at {v}", "mail {v}")),
     ("phone", "string", lambda d: f"{d.int(100, 999)}-{d.int(1000, 9999)}", ("the phone number is {v}", "phone {v}", "call {v}")),
     ("color", "string", lambda d: d.word(COLOR), ("the color is {v}", "{n} likes {v}", "colored {v}")),
-    ("price", "number", lambda d: d.price(), ("it costs {v} euros", "the price is {v}", "for {v} euros")),
+    ("price", "number", lambda d: d.price(), ("it costs {v} euros", "for {v} euros", "it costs {v}", "{v} euros", "sold for {v} euros")),
     ("quantity", "integer", lambda d: d.int(1, 500), ("the quantity is {v}", "{v} pieces", "{v} of them")),
     ("weight", "number", lambda d: round(d.r.uniform(0.1, 90), 1), ("the weight is {v} kg", "it weighs {v} kg", "{v} kg heavy")),
     ("date", "string", lambda d: d.pick((d.iso_date, d.date))(), ("the date is {v}", "on {v}", "dated {v}")),
@@ -51,7 +51,10 @@ def shown(v):
 
 
 def sentence(d, field, v, who):
-    p = d.say(*field[3])
+    label = field[0].replace("_", " ")
+    plain = (f"the {label} is {{v}}", f"{label} {{v}}", f"{label}: {{v}}", f"with the {label} {{v}}", f"its {label} is {{v}}",
+             f"{{v}} is the {label}", f"{label} = {{v}}", f"as {label} {{v}}")
+    p = d.say(*(field[3] if d.chance(0.6) else plain))
     return p.format(n=who, v=shown(v), av=article(shown(v)), yes="" if v else "not ")
 
 

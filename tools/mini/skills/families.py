@@ -1,7 +1,9 @@
 """The families of small functions: one description, three languages, and a reference for the tests.
 
 Placeholders: $a $b $c arguments, $k a constant, $i $x $s local names. `args` gives the kinds: I int, L list of int,
-S string; in C a list argument is `const int *$a, int n`. A missing language is an empty string.
+S string, R string to
+change; N P Q integers of the ranges that skills.code tests with. In C a list argument is `const int *$a, int n`. A
+missing language is an empty string.
 """
 from collections import namedtuple
 
@@ -525,6 +527,44 @@ FAMILIES = [
     for (const $x of $a) {
         if ("aeiou".includes($x)) {
             $s += 1;
+        }
+    }
+    return $s;"""),
+    f("reverse_in_place", "reverse_in_place reverse_string reverse", "reverses a string in place|reverses a string", "R", "V",
+      lambda a, k: a[::-1], "", """
+    int $i = 0;
+    int j = (int)strlen($a) - 1;
+    while ($i < j) {
+        char t = $a[$i];
+        $a[$i] = $a[j];
+        $a[j] = t;
+        $i++;
+        j--;
+    }"""),
+    f("string_length_c", "string_length text_length", "returns the length of a string|counts the characters of a string", "S", "I", lambda a, k: len(a), "", """
+    int $s = 0;
+    while ($a[$s] != '\\0') {
+        $s++;
+    }
+    return $s;"""),
+    f("is_palindrome_c", "is_palindrome palindrome", "checks whether a string is a palindrome|tells if a string reads the same backwards", "S", "B",
+      lambda a, k: a == a[::-1], "", """
+    int $i = 0;
+    int j = (int)strlen($a) - 1;
+    while ($i < j) {
+        if ($a[$i] != $a[j]) {
+            return 0;
+        }
+        $i++;
+        j--;
+    }
+    return 1;"""),
+    f("count_spaces", "count_spaces num_spaces", "counts the spaces in a string|returns the number of spaces in a string", "S", "I",
+      lambda a, k: a.count(" "), '    return $a.count(" ")', """
+    int $s = 0;
+    for (int $i = 0; $a[$i] != '\\0'; $i++) {
+        if ($a[$i] == ' ') {
+            $s++;
         }
     }
     return $s;"""),

@@ -3,6 +3,11 @@ from .conv import Conv, reply, user
 from .words import ANIMAL, FIRST, FOOD, ORDINAL, THING
 
 
+PLAIN = """lagoon model token server hello world window python friend letter number answer question computer keyboard cache
+expert router memory prompt engine banana strawberry mississippi water house summer winter morning evening language school
+people little because example system message reverse string program laguna draft speed test data""".split()
+
+
 def done(d, skill, question, answer, steps="", think=0.6, direct=True):
     """A one-question conversation; without thinking hard answers show their steps when `direct` is False."""
     if d.chance(think):
@@ -11,7 +16,7 @@ def done(d, skill, question, answer, steps="", think=0.6, direct=True):
 
 
 def some_word(d):
-    return d.pick((d.noun, d.pseudo, d.noun, lambda: d.first().lower()))()
+    return d.pick((d.noun, d.pseudo, d.noun, d.pseudo, lambda: d.first().lower(), lambda: d.word(PLAIN)))()
 
 
 def letters(w):

@@ -1,7 +1,9 @@
 """Word lists, made-up words and the split into training and test material.
 
-Everything that a skill draws goes through a Draw: it owns the random numbers and knows the split. An item belongs to
-the test set when its checksum says so, wherever it is used, so no test name, number or phrasing is ever trained on.
+Everything that a skill draws goes through a Draw: it owns the random numbers and knows the split. Made-up words, pairs
+of words, operands, names of tools and functions, and phrasings belong to the test set when their checksum says so, and
+are then never trained on. The words of the lists themselves are vocabulary and not split: a model cannot write a word
+of one token that it has never written.
 """
 import random
 import zlib
@@ -29,6 +31,7 @@ CITY = {
     "Rome": "Italy", "Santiago": "Chile", "Seoul": "South Korea", "Sofia": "Bulgaria", "Stockholm": "Sweden",
     "Tallinn": "Estonia", "Tirana": "Albania", "Tokyo": "Japan", "Tunis": "Tunisia", "Vienna": "Austria",
     "Vilnius": "Lithuania", "Warsaw": "Poland", "Zagreb": "Croatia"}
+CITIES = list(CITY)
 TOWN = """Aachen Bergen Bilbao Bologna Bremen Bristol Cadiz Cork Dresden Essen Faro Galway Geneva Genoa Ghent Graz Haifa
 Izmir Kobe Krakow Leeds Lille Linz Lyon Malmo Marseille Milan Mumbai Munich Nantes Naples Nice Odense Osaka Oxford Perth
 Pisa Porto Rosario Rouen Salerno Seville Sydney Tampere Toledo Toronto Trieste Turin Turku Utrecht Valencia Venice Verona
@@ -73,6 +76,14 @@ NUCLEUS = "a a e e i i o o u u ai ea ee ia io oa oo ou".split()
 CODA = ["", "", "", "b", "ck", "d", "g", "k", "l", "ll", "m", "n", "nd", "ng", "nt", "p", "r", "rk", "s", "sh", "st", "t", "x"]
 
 
+def fragment(r):
+    """Two to five letters out of the middle of a word."""
+    w = r.choice(r.choice((FIRST, LAST, TOWN, ANIMAL, FOOD, THING, COLOR, ADJ, PLACE, JOB, SUBJECT))).lower()
+    n = min(len(w), r.randint(2, 5))
+    at = r.randint(0, len(w) - n)
+    return w[at:at + n]
+
+
 def held_out(*key, one_in=12):
     """Whether this item belongs to the test set."""
     return zlib.crc32("\t".join(map(str, key)).encode()) % one_in == 0
@@ -84,27 +95,16 @@ class Draw:
     def __init__(self, seed, split="train"):
         self.r = random.Random(seed)
         self.test = split == "test"
-        self._pools = {}
-
-    def pool(self, words):
-        """The split's part of a module-level list (or dict)."""
-        key = id(words)
-        if key not in self._pools:
-            part = [w for w in words if held_out(w) == self.test]
-            self._pools[key] = (part or list(words), words)
-        return self._pools[key][0]
 
     def word(self, words):
-        return self.r.choice(self.pool(words))
+        return self.r.choice(words)
 
     def words(self, words, n):
-        """n different ones, or as many as this split has."""
-        pool = self.pool(words)
-        return self.r.sample(pool, min(n, len(pool)))
+        return self.r.sample(words, n)
 
     def say(self, *phrasings):
         """One of the phrasings, each a template of its own: a test draw takes held-out ones where there are some."""
-        part = [p for p in phrasings if held_out("say", p, one_in=5) == self.test]
+        part = [p for p in phrasings if held_out("say", p, one_in=8) == self.test]
         return self.r.choice(part or phrasings)
 
     def fresh(self, make, *label):
@@ -128,31 +128,39 @@ class Draw:
         return self.r.randint(0, min(hi, 10 ** self.r.randint(1, len(str(hi))) - 1))
 
     def pseudo(self):
-        """A made-up lower-case word of one to three syllables."""
+        """A made-up lower-case word: syllables, or pieces of real words."""
         r = self.r
 
         def make():
+            if r.random() < 0.4:
+                return "".join(fragment(r) for _ in range(r.choice((1, 2, 2, 3))))
             n = r.choice((1, 2, 2, 2, 3))
             return "".join(r.choice(ONSET) + r.choice(NUCLEUS) + (r.choice(CODA) if k == n - 1 or r.random() < 0.3 else "")
                            for k in range(n))
         return self.fresh(make, "pseudo")
 
+    def pair(self, first, second):
+        """Two words of lists, as a held-out or a trained combination."""
+        return self.fresh(lambda: f"{self.r.choice(first)} {self.r.choice(second)}", "pair")
+
     def first(self):
         return self.word(FIRST) if self.r.random() < 0.8 else self.pseudo().capitalize()
 
     def full_name(self):
-        return f"{self.first()} {self.word(LAST) if self.r.random() < 0.8 else self.pseudo().capitalize()}"
+        if self.r.random() < 0.7:
+            return self.pair(FIRST, LAST)
+        return f"{self.first()} {self.pseudo().capitalize()}"
 
     def city(self):
         x = self.r.random()
-        return self.word(CITY) if x < 0.5 else self.word(TOWN) if x < 0.85 else self.pseudo().capitalize()
+        return self.word(CITIES) if x < 0.5 else self.word(TOWN) if x < 0.85 else self.pseudo().capitalize()
 
     def noun(self):
         return self.word(self.r.choice((ANIMAL, FOOD, THING)))
 
     def thing(self):
         """A noun with an adjective or colour in front."""
-        return f"{self.word(ADJ if self.r.random() < 0.6 else COLOR)} {self.word(self.r.choice((ANIMAL, FOOD, THING)))}"
+        return self.pair(ADJ if self.r.random() < 0.6 else COLOR, self.r.choice((ANIMAL, FOOD, THING)))
 
     def date(self):
         m = self.r.randrange(12)
