@@ -57,7 +57,7 @@ struct lg_auto {
     undo *undo; // what was written into older elements since the mark
     size_t n_undo, cap_undo;
     // work space of one step
-    lg_item *out;
+    lg_cfg_item *out;
     uint32_t n_out;
     struct pending *todo;
     uint32_t n_todo, n_seen;
@@ -299,10 +299,10 @@ static void pend(lg_auto *a, uint32_t state, uint32_t reg, uint32_t keys, uint32
     a->todo[a->n_todo++] = p;
 }
 
-static void emit(lg_auto *a, const lg_item *item)
+static void emit(lg_auto *a, const lg_cfg_item *item)
 {
     for (uint32_t i = 0; i < a->n_out; i++)
-        if (memcmp(&a->out[i], item, offsetof(lg_item, node)) == 0) {
+        if (memcmp(&a->out[i], item, offsetof(lg_cfg_item, node)) == 0) {
             a->out[i].node = unite(a, a->out[i].node, item->node);
             return;
         }
@@ -354,7 +354,7 @@ static void closure(lg_auto *a)
         for (uint32_t i = st->edge; i != LG_NONE; i = a->p->edge[i].next) {
             const lg_edge *e = &a->p->edge[i];
             lg_where w = where(a, from.reg, from.keys, from.node);
-            lg_item item = {i, {0, 0, 0}, from.reg, from.keys, from.node};
+            lg_cfg_item item = {i, {0, 0, 0}, from.reg, from.keys, from.node};
             a->slow++;
             if (!lg_edge_open(e, &w))
                 continue;
@@ -375,7 +375,7 @@ static void closure(lg_auto *a)
 
 static int compare_items(const void *x, const void *y)
 {
-    return memcmp(x, y, sizeof(lg_item));
+    return memcmp(x, y, sizeof(lg_cfg_item));
 }
 
 static uint32_t intern_cfg(lg_auto *a)
@@ -404,7 +404,7 @@ static void begin(lg_auto *a)
     a->accept = false;
 }
 
-static void step_item(lg_auto *a, lg_item item, uint8_t byte)
+static void step_item(lg_auto *a, lg_cfg_item item, uint8_t byte)
 {
     const lg_edge *e = &a->p->edge[item.edge];
     const lg_term *t = &a->p->term[e->arg];
@@ -494,7 +494,7 @@ uint32_t lg_auto_token(lg_auto *a, uint32_t cfg, uint32_t token)
 
     begin(a);
     for (uint32_t i = 0; i < c.n_item; i++) {
-        const lg_item *item = lg_auto_item(a, c.item + i);
+        const lg_cfg_item *item = lg_auto_item(a, c.item + i);
         const lg_edge *e = &a->p->edge[item->edge];
         if (e->kind == LG_EDGE_TOKEN && e->arg == token)
             arrive(a, e, e->to, item->reg, item->keys, item->node);
@@ -531,7 +531,7 @@ void lg_auto_back(lg_auto *a)
 static bool set_up(lg_auto *a)
 {
     static const uint32_t sizes[N_TABLES] = {sizeof(frame), sizeof(node), sizeof(uint32_t), sizeof(key_set),
-                                             sizeof(key_byte), sizeof(lg_item), sizeof(lg_cfg), ROW * sizeof(uint32_t)};
+                                             sizeof(key_byte), sizeof(lg_cfg_item), sizeof(lg_cfg), ROW * sizeof(uint32_t)};
     static const bool hashed[N_TABLES] = {[T_NODE] = true, [T_KEY_SET] = true, [T_KEY_BYTE] = true, [T_CFG] = true};
 
     for (int i = 0; i < N_TABLES; i++) {
@@ -645,7 +645,7 @@ lg_cfg *lg_auto_cfg(lg_auto *a, uint32_t cfg)
     return at(a, T_CFG, cfg);
 }
 
-const lg_item *lg_auto_item(const lg_auto *a, uint32_t item)
+const lg_cfg_item *lg_auto_item(const lg_auto *a, uint32_t item)
 {
     return at(a, T_ITEM, item);
 }

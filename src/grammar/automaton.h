@@ -15,11 +15,11 @@
 
 #define LG_CFG_DEAD 1u
 
-typedef struct lg_item {
+typedef struct lg_cfg_item {
     uint32_t edge;
     lg_tstate s;
     uint32_t reg, keys, node;
-} lg_item;
+} lg_cfg_item;
 
 typedef struct lg_cfg {
     uint32_t item, n_item;
@@ -44,7 +44,7 @@ uint32_t lg_auto_token(lg_auto *a, uint32_t cfg, uint32_t token); /* a control t
 lg_status lg_auto_failed(const lg_auto *a);
 
 lg_cfg *lg_auto_cfg(lg_auto *a, uint32_t cfg); /* valid until the next call */
-const lg_item *lg_auto_item(const lg_auto *a, uint32_t item);
+const lg_cfg_item *lg_auto_item(const lg_auto *a, uint32_t item);
 const lg_program *lg_auto_program(const lg_auto *a);
 uint64_t lg_auto_slow_steps(const lg_auto *a); /* transitions computed so far */
 

@@ -122,8 +122,9 @@ static void guarded(lg_compiler *c, lg_compile_fn fn, const void *ctx)
         fn(c, ctx);
 }
 
-lg_status lg_compile_run(lg_compile_fn fn, const void *ctx, const lg_grammar_options *opt, lg_grammar **out,
-                         lg_grammar_error *why, lg_err *err)
+// Without `out` only the run counts.
+static lg_status run(lg_compile_fn fn, const void *ctx, const lg_grammar_options *opt, lg_grammar **out,
+                     lg_grammar_error *why, lg_err *err)
 {
     static const lg_grammar_options defaults;
     lg_grammar *g = calloc(1, sizeof *g);
@@ -151,9 +152,9 @@ lg_status lg_compile_run(lg_compile_fn fn, const void *ctx, const lg_grammar_opt
         lg_json_free(c->own[i]);
     lg_json_free(c->doc);
     lg_arena_free(&c->tmp);
-    if (st == LG_OK)
+    if (st == LG_OK && out)
         st = lg_grammar_start(g, err);
-    if (st == LG_OK) {
+    if (st == LG_OK && out) {
         *out = g;
         g = NULL;
     }
@@ -161,6 +162,12 @@ out:
     free(c);
     lg_grammar_destroy(g);
     return st;
+}
+
+lg_status lg_compile_run(lg_compile_fn fn, const void *ctx, const lg_grammar_options *opt, lg_grammar **out,
+                         lg_grammar_error *why, lg_err *err)
+{
+    return run(fn, ctx, opt, out, why, err);
 }
 
 void lg_compile_lower(lg_compiler *c)
@@ -194,4 +201,35 @@ lg_status lg_grammar_schema(lg_str schema, const lg_grammar_options *opt, lg_gra
 lg_status lg_grammar_json_object(const lg_grammar_options *opt, lg_grammar **out, lg_err *err)
 {
     return lg_grammar_schema(LG_STR("{\"type\":\"object\"}"), opt, out, NULL, err);
+}
+
+typedef struct evaluation {
+    lg_str schema;
+    const lg_json *value;
+    bool *holds;
+} evaluation;
+
+static void evaluate(lg_compiler *c, const void *ctx)
+{
+    const evaluation *e = ctx;
+
+    lg_schema_read(c, e->schema);
+    lg_compile_lower(c);
+    *e->holds = lg_eval(c, c->root, e->value, 0);
+}
+
+lg_status lg_schema_evaluate(lg_str schema, lg_str value, bool *holds, lg_err *err)
+{
+    lg_json_limits lim = {.max_bytes = 1 << 24, .max_depth = 1000};
+    lg_json_doc *doc = NULL;
+    evaluation e = {.schema = schema, .holds = holds};
+    lg_grammar_options opt = {0};
+    lg_status st = lg_json_parse(value, &lim, &doc, err);
+
+    if (st == LG_OK) {
+        e.value = lg_json_root(doc);
+        st = run(evaluate, &e, &opt, NULL, NULL, err);
+    }
+    lg_json_free(doc);
+    return st;
 }

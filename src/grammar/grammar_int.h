@@ -27,7 +27,8 @@ struct lg_grammar {
 LG_NODISCARD lg_status lg_grammar_start(lg_grammar *g, lg_err *err);
 void lg_grammar_clear(lg_grammar *g);
 
-/* For tests and measurements. */
+/* For tests and measurements: whether a JSON text is a value that the schema admits, by the evaluator alone. */
+LG_NODISCARD lg_status lg_schema_evaluate(lg_str schema, lg_str value, bool *holds, lg_err *err);
 void lg_matcher_caches(lg_matcher *m, bool slices, bool cache);
 uint64_t lg_matcher_nodes(const lg_matcher *m); /* nodes of the token tree visited so far */
 

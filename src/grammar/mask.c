@@ -257,7 +257,7 @@ void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slic
 
     memset(mask, 0, t->words * sizeof *mask);
     for (uint32_t i = 0; i < c.n_item; i++) {
-        const lg_item *item = lg_auto_item(a, c.item + i);
+        const lg_cfg_item *item = lg_auto_item(a, c.item + i);
         const lg_edge *e = &p->edge[item->edge];
         uint32_t room;
         if (e->kind == LG_EDGE_TOKEN) {
