@@ -7,7 +7,7 @@
 
 #include "grammar/lower.h"
 
-enum { MAX_LENGTH_BYTES = 4 << 20 };
+enum { MAX_LENGTH_BYTES = 4 << 20, WIDE_DIGITS = 128 };
 
 uint32_t lg_lower_term(lg_compiler *c, const lg_term *t)
 {
@@ -445,10 +445,67 @@ static lg_body *array_body(lg_compiler *c, const lg_alternative *a)
     return b;
 }
 
+// The texts of a scalar. `by_value` gives every spelling of its numbers, else those that may be written; neither has
+// exponents, which are a second spelling of what a bounded branch writes in digits.
+static lg_dfa scalar_texts(lg_compiler *c, const lg_alternative *a, bool by_value)
+{
+    lg_number n;
+    bool every;
+    lg_dfa d;
+
+    if (a->types == LG_TYPE_STRING) {
+        d = lg_lower_texts(c, a, &every);
+        return every ? lg_dfa_any(c) : d;
+    }
+    n = lg_lower_number(c, a);
+    if ((n.has_min && n.min.digits.n + (size_t)llabs((long long)n.min.exp) > WIDE_DIGITS / 2) ||
+        (n.has_max && n.max.digits.n + (size_t)llabs((long long)n.max.exp) > WIDE_DIGITS / 2))
+        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "bounds inside \"oneOf\" may have at most %d digits", WIDE_DIGITS / 2);
+    n.by_value = by_value || !n.integer;
+    if (by_value)
+        n.int_digits = n.frac_digits = WIDE_DIGITS; // more than any branch can write
+    return lg_number_dfa(c, &n);
+}
+
+// What exactly one of the branches holds for.
+lg_dfa lg_lower_exclusive(lg_compiler *c, const lg_alternative *a)
+{
+    lg_dfa all = {0};
+
+    for (uint32_t i = 0; i < a->n_one_of; i++) {
+        lg_dfa own = scalar_texts(c, &a->one_of[i], false);
+        for (uint32_t k = 0; k < a->n_one_of && own.n; k++)
+            if (k != i) {
+                lg_dfa other = scalar_texts(c, &a->one_of[k], true);
+                own = lg_dfa_product(c, &own, &other, LG_DFA_AND_NOT);
+            }
+        all = lg_dfa_product(c, &all, &own, LG_DFA_OR);
+    }
+    return all;
+}
+
+static lg_body *exclusive_body(lg_compiler *c, const lg_alternative *a)
+{
+    lg_dfa d = lg_lower_exclusive(c, a);
+    lg_term t = {.kind = LG_TERM_BYTES};
+
+    if (a->types == LG_TYPE_STRING)
+        return term_body(c, lg_lower_string(c, LG_TERM_STRING, &d, 0, LG_NONE));
+    if (d.n == 0)
+        return NULL;
+    t.dfa = lg_dfa_keep(c, &d);
+    return term_body(c, lg_lower_term(c, &t));
+}
+
 void lg_lower_bodies(lg_compiler *c, const lg_alternative *a, lg_body **list)
 {
     const lg_json **value;
     uint32_t n;
+
+    if (a->n_one_of) {
+        push(list, exclusive_body(c, a));
+        return;
+    }
 
     if (lg_lower_values(c, a, &value, &n)) {
         value_bodies(c, value, n, list);

@@ -51,7 +51,7 @@ typedef struct lg_compiler {
     uint64_t work;
     const lg_grammar_options *opt;
     lg_program *prog;
-    const char *prefix; /* of every pointer */
+    char prefix[48]; /* of every pointer */
     /* where a fault is reported: a node and up to two tokens below it */
     uint32_t at;
     lg_str at_key[2];
@@ -67,6 +67,8 @@ typedef struct lg_compiler {
     uint32_t *node_map, node_map_size; /* lg_json pointer -> node + 1 */
     uint32_t root;                     /* node of the document */
     uint32_t dialect;                  /* 4, 6, 7, 2019, 2020 */
+    bool tools;  /* the root is the parameters of a tool */
+    bool closed; /* the object at hand has no additional keys, whatever it says */
     bool no_end_tag;                   /* tool arguments: "</" may not stand in a JSON string */
     size_t literal_bytes;
     size_t n_enum;

@@ -69,7 +69,7 @@ static uint32_t characters(lg_str s)
 
 static bool number_holds(lg_compiler *c, uint32_t node, const lg_json *v)
 {
-    lg_alternative own = {&node, 1, LG_TYPE_NUMBER, false};
+    lg_alternative own = {.member = &node, .n = 1, .types = LG_TYPE_NUMBER};
     lg_number n = lg_lower_number(c, &own);
     lg_decimal d = lg_decimal_of(c, lg_json_number_text(v)), m = {0};
     const lg_json *multiple = lg_schema_get(c, node, "multipleOf");
@@ -86,7 +86,7 @@ static bool number_holds(lg_compiler *c, uint32_t node, const lg_json *v)
 
 static bool string_holds(lg_compiler *c, uint32_t node, lg_str s)
 {
-    lg_alternative own = {&node, 1, LG_TYPE_STRING, false};
+    lg_alternative own = {.member = &node, .n = 1, .types = LG_TYPE_STRING};
     lg_mark mark = lg_arena_mark(&c->tmp);
     bool any, ok;
     uint32_t min, max, n = characters(s);

@@ -62,6 +62,21 @@ LG_NODISCARD lg_status lg_grammar_schema(lg_str schema, const lg_grammar_options
                                          lg_grammar_error *why, lg_err *err);
 /* Any JSON object. */
 LG_NODISCARD lg_status lg_grammar_json_object(const lg_grammar_options *opt, lg_grammar **out, lg_err *err);
+
+/* A tool that may be called. `parameters` is the text of its JSON Schema; empty: it takes none. */
+typedef struct lg_grammar_tool {
+    lg_str name, parameters;
+} lg_grammar_tool;
+
+/* One call (or up to max_calls in a row) of one of the tools, in the model's own form: the control token tool_call, the
+ * name, keys and values, the control token end_tool_call. Arguments are the declared ones, in the order of the schema;
+ * an argument that is always a string is raw text, one that never is JSON, any other raw text without constraint.
+ * Only the declared names are written, also where additionalProperties would admit more. Pointers in *why begin with
+ * /tools/N/function/parameters. A name is LG_GRAMMAR_INVALID_SCHEMA when it is empty or holds '<', and so is the name
+ * of a parameter that holds '<'. */
+LG_NODISCARD lg_status lg_grammar_tools(const lg_grammar_tool *tool, size_t n, int max_calls, const lg_special *special,
+                                        const lg_grammar_options *opt, lg_grammar **out, lg_grammar_error *why,
+                                        lg_err *err);
 void lg_grammar_destroy(lg_grammar *g); /* takes NULL; after its matchers */
 /* Bytes that its automaton and masks take now. */
 size_t lg_grammar_bytes(const lg_grammar *g);

@@ -195,7 +195,46 @@ static void finish(expansion *x)
 
     for (size_t i = 0; i < x->n; i++)
         node[i] = x->m[i].node;
-    x->fn(x->c, &(lg_alternative){node, (uint32_t)x->n, x->types, x->proof}, x->ctx);
+    x->fn(x->c, &(lg_alternative){node, (uint32_t)x->n, x->types, x->proof, NULL, 0}, x->ctx);
+}
+
+static bool literal_values(const expansion *x)
+{
+    for (size_t i = 0; i < x->n; i++)
+        if (lg_schema_get(x->c, x->m[i].node, "enum") || lg_schema_get(x->c, x->m[i].node, "const"))
+            return true;
+    return false;
+}
+
+// The branches of a oneOf that are all numbers, or all strings, may overlap: what is in exactly one of them is an
+// automaton again. False when these are no such branches; nothing has changed then.
+static bool exclusive_scalars(expansion *x, size_t k)
+{
+    lg_compiler *c = x->c;
+    choice ch = x->choice[k];
+    size_t n = x->n, n_choice = x->n_choice, n_branch = lg_json_len(c->node[ch.list].j);
+    unsigned types = x->types, all = 0;
+    lg_alternative *alt = LG_TMP(c, lg_alternative, n_branch), whole = {.types = 0, .proof = x->proof, .one_of = alt};
+    bool ok = k + 1 == n_choice;
+
+    for (size_t i = 0; i < n_branch && ok; i++) {
+        if (add(x, lg_schema_at(c, ch.list, i), ch.owner, true, false) && x->types) {
+            uint32_t *node = LG_TMP(c, uint32_t, x->n + 1);
+            for (size_t m = 0; m < x->n; m++)
+                node[m] = x->m[m].node;
+            ok = x->n_choice == n_choice && !literal_values(x);
+            all |= x->types;
+            alt[whole.n_one_of++] = (lg_alternative){node, (uint32_t)x->n, x->types, x->proof, NULL, 0};
+        }
+        x->n = n;
+        x->n_choice = n_choice;
+        x->types = types;
+    }
+    if (!ok || whole.n_one_of < 2 || ((all & ~(unsigned)LG_TYPE_NUMBER) && all != LG_TYPE_STRING))
+        return false;
+    whole.types = all;
+    x->fn(c, &whole, x->ctx);
+    return true;
 }
 
 // Takes each branch of choice k in turn. As deep as there are choices.
@@ -216,8 +255,11 @@ static void choose(expansion *x, size_t k)
     }
     ch = x->choice[k];
     n_branch = lg_json_len(c->node[ch.list].j);
-    if (ch.one_of && !x->proof && !c->opt->one_of_any)
+    if (ch.one_of && !x->proof && !c->opt->one_of_any) {
+        if (exclusive_scalars(x, k))
+            return;
         demand_proofs(x, &ch);
+    }
     for (size_t i = 0; i < n_branch; i++) {
         lg_compile_work(c, 20);
         if (add(x, lg_schema_at(c, ch.list, i), ch.owner, true, false))
@@ -435,7 +477,9 @@ void lg_lower_all(lg_compiler *c, uint32_t root)
         size_t before = l->n_todo;
         lg_body *list = NULL;
         lg_mark mark = lg_arena_mark(&c->tmp);
+        c->closed = c->tools && i == root;
         lg_lower_expand(c, l->conj[i].id, l->conj[i].n, l->conj[i].proof, make_bodies, &list);
+        c->closed = false;
         l->conj[i].body = list;
         l->conj[i].expanded = true;
         lg_arena_reset(&c->tmp, mark);

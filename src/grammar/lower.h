@@ -72,6 +72,8 @@ typedef struct lg_alternative {
     uint32_t n;
     unsigned types;
     bool proof;
+    const struct lg_alternative *one_of; /* of these exactly one must hold; all are numbers, or all strings */
+    uint32_t n_one_of;
 } lg_alternative;
 typedef void (*lg_alternative_fn)(lg_compiler *c, const lg_alternative *a, void *ctx);
 void lg_lower_expand(lg_compiler *c, const uint32_t *id, uint32_t n, bool proof, lg_alternative_fn fn, void *ctx);
@@ -87,6 +89,8 @@ lg_dfa lg_lower_texts(lg_compiler *c, const lg_alternative *a, bool *every);
 /* What the members say about a string: pattern and format into one automaton (n = 0 with *any), and lengths. */
 lg_dfa lg_lower_patterns(lg_compiler *c, const lg_alternative *a, bool *any, uint32_t *min, uint32_t *max);
 lg_number lg_lower_number(lg_compiler *c, const lg_alternative *a);
+/* The texts that exactly one of a's `one_of` admits. */
+lg_dfa lg_lower_exclusive(lg_compiler *c, const lg_alternative *a);
 /* The values that enum and const leave, or false when no member has either. */
 bool lg_lower_values(lg_compiler *c, const lg_alternative *a, const lg_json ***value, uint32_t *n);
 

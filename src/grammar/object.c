@@ -64,6 +64,8 @@ lg_dfa lg_lower_texts(lg_compiler *c, const lg_alternative *a, bool *every)
     lg_dfa d, length;
 
     *every = false;
+    if (a->n_one_of)
+        return a->types == LG_TYPE_STRING ? lg_lower_exclusive(c, a) : (lg_dfa){0};
     if (lg_lower_values(c, a, &value, &n)) {
         lg_str *text = LG_TMP(c, lg_str, n + 1);
         for (uint32_t i = 0; i < n; i++)
@@ -254,6 +256,7 @@ lg_body *lg_lower_object(lg_compiler *c, const lg_alternative *a)
     find_patterns(&s);
     find_names(&s);
     known_names(&s, b);
-    key_classes(&s, b);
+    if (!c->closed)
+        key_classes(&s, b);
     return b;
 }

@@ -11,7 +11,7 @@
 #include "grammar/dfa.h"
 
 enum {
-    LG_MAX_OUTPUT_DEPTH = 256,
+    LG_MAX_OUTPUT_DEPTH = 256, /* values around one another, the innermost counted */
     LG_MAX_USED_KEYS = 256, /* additional members of one object */
 };
 

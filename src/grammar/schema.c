@@ -51,7 +51,7 @@ void lg_schema_pointer(const lg_compiler *c, uint32_t node, const lg_str key[2],
         n++;
     }
     lg_buf_init(&b, 1 << 20);
-    (void)lg_buf_addz(&b, c->prefix ? c->prefix : "");
+    (void)lg_buf_addz(&b, c->prefix);
     while (n-- > 0) {
         (void)lg_buf_addc(&b, '/');
         for (size_t i = 0; i < part[n].n; i++) {

@@ -398,7 +398,7 @@ static lg_tresult string_step(const lg_term *t, const lg_where *w, lg_tstate *s,
 
 static bool fits(const lg_where *w, int height)
 {
-    return w->depth + 1 + (uint32_t)height <= LG_MAX_OUTPUT_DEPTH;
+    return w->depth + 1 + (uint32_t)height < LG_MAX_OUTPUT_DEPTH;
 }
 
 // Additional names that may still come, saturating at what an object may have.
