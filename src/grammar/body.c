@@ -206,7 +206,16 @@ lg_number lg_lower_number(lg_compiler *c, const lg_alternative *a)
     return n;
 }
 
-static lg_body *number_body(lg_compiler *c, const lg_alternative *a)
+static bool same_dfa(const lg_dfa *a, const lg_dfa *b)
+{
+    return a->n == b->n && a->first[a->n] == b->first[b->n] &&
+           memcmp(a->first, b->first, (a->n + 1) * sizeof *a->first) == 0 &&
+           memcmp(a->edge, b->edge, a->first[a->n] * sizeof *a->edge) == 0 &&
+           memcmp(a->accept, b->accept, a->n * sizeof *a->accept) == 0;
+}
+
+// The alternatives of `list` are united anyway: one that is there already adds nothing.
+static lg_body *number_body(lg_compiler *c, const lg_alternative *a, const lg_body *list)
 {
     lg_number n = lg_lower_number(c, a);
     lg_dfa d = lg_number_dfa(c, &n);
@@ -214,6 +223,11 @@ static lg_body *number_body(lg_compiler *c, const lg_alternative *a)
 
     if (d.n == 0)
         return NULL;
+    for (; list; list = list->next) {
+        const lg_term *other = list->kind == LG_BODY_TERM ? &c->prog->term[list->term] : NULL;
+        if (other && other->kind == LG_TERM_BYTES && same_dfa(&other->dfa, &d))
+            return NULL;
+    }
     t.dfa = lg_dfa_keep(c, &d);
     return term_body(c, lg_lower_term(c, &t));
 }
@@ -522,7 +536,7 @@ void lg_lower_bodies(lg_compiler *c, const lg_alternative *a, lg_body **list)
         push(list, term_body(c, lg_lower_string(c, LG_TERM_STRING, any ? NULL : &d, min, max)));
     }
     if (a->types & LG_TYPE_NUMBER)
-        push(list, number_body(c, a));
+        push(list, number_body(c, a, *list));
     if (a->types & LG_TYPE_BOOL) {
         push(list, literal(c, "true"));
         push(list, literal(c, "false"));

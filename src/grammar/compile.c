@@ -152,8 +152,11 @@ static lg_status run(lg_compile_fn fn, const void *ctx, const lg_grammar_options
         lg_json_free(c->own[i]);
     lg_json_free(c->doc);
     lg_arena_free(&c->tmp);
-    if (st == LG_OK && out)
+    if (st == LG_OK && out) {
         st = lg_grammar_start(g, err);
+        if (st == LG_E_LIMIT && why)
+            *why = (lg_grammar_error){.code = LG_GRAMMAR_TOO_COMPLEX};
+    }
     if (st == LG_OK && out) {
         *out = g;
         g = NULL;

@@ -399,6 +399,25 @@ static void emit_value(lg_writer *w, const lg_json *j, uint32_t from, uint32_t f
         (void)lg_emit_edge(w, s, closing(w, bracket), LG_EDGE_EPS, 0);
 }
 
+static void emit_body(lg_writer *w, const lg_body *b, uint32_t start, uint32_t final)
+{
+    uint16_t height = lg_lower_height(w->c, b);
+
+    if (height == LG_NO_HEIGHT)
+        return;
+    if (height > 0) { // another body of the rule may need less: near the depth limit only that one is offered
+        uint32_t inner = lg_emit_state(w);
+        lg_emit_edge(w, start, inner, LG_EDGE_EPS, 0)->height = (int16_t)(height - 1);
+        start = inner;
+    }
+    switch (b->kind) {
+    case LG_BODY_TERM: (void)lg_emit_edge(w, start, final, LG_EDGE_TERM, b->term); break;
+    case LG_BODY_VALUE: emit_value(w, b->value, start, final); break;
+    case LG_BODY_ARRAY: emit_array(w, b, start, final); break;
+    case LG_BODY_OBJECT: emit_object(w, b, start, final); break;
+    }
+}
+
 void lg_emit_rules(lg_writer *w)
 {
     while (w->n_todo) {
@@ -408,14 +427,7 @@ void lg_emit_rules(lg_writer *w)
         w->p->state[final].final = true;
         for (const lg_body *b = k->body; b; b = b->next) {
             lg_compile_work(w->c, 10 + b->n);
-            if (b->kind == LG_BODY_TERM)
-                (void)lg_emit_edge(w, start, final, LG_EDGE_TERM, b->term);
-            else if (b->kind == LG_BODY_VALUE)
-                emit_value(w, b->value, start, final);
-            else if (b->kind == LG_BODY_ARRAY && lg_lower_possible(w->c, b))
-                emit_array(w, b, start, final);
-            else if (b->kind == LG_BODY_OBJECT && lg_lower_possible(w->c, b))
-                emit_object(w, b, start, final);
+            emit_body(w, b, start, final);
         }
         lg_arena_reset(&w->c->tmp, mark);
     }

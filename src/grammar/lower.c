@@ -375,16 +375,11 @@ static uint16_t object_height(lg_compiler *c, const lg_body *b)
     return h;
 }
 
-static uint16_t body_height(lg_compiler *c, const lg_body *b)
+uint16_t lg_lower_height(lg_compiler *c, const lg_body *b)
 {
     if (b->kind == LG_BODY_ARRAY)
         return array_height(c->lower, b);
     return b->kind == LG_BODY_OBJECT ? object_height(c, b) : 0;
-}
-
-bool lg_lower_possible(lg_compiler *c, const lg_body *b)
-{
-    return body_height(c, b) != LG_NO_HEIGHT;
 }
 
 static void find_heights(lg_compiler *c)
@@ -397,7 +392,7 @@ static void find_heights(lg_compiler *c)
             lg_conj *k = &l->conj[i];
             uint16_t best = LG_NO_HEIGHT, h;
             for (const lg_body *b = k->body; b; b = b->next) {
-                h = body_height(c, b);
+                h = lg_lower_height(c, b);
                 best = h < best ? h : best;
                 lg_compile_work(c, 1 + b->n / 4);
             }

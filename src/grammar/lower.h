@@ -63,8 +63,8 @@ uint32_t lg_lower_conj(lg_compiler *c, const uint32_t *id, uint32_t n, bool proo
 /* Expands everything that hangs on a conjunction, finds what is empty, and proves what oneOf needs. */
 void lg_lower_all(lg_compiler *c, uint32_t root);
 
-/* Whether some value satisfies a body; once lg_lower_all is done. */
-bool lg_lower_possible(lg_compiler *c, const lg_body *b);
+/* Nesting that a body needs to be finished, or LG_NO_HEIGHT; once lg_lower_all is done. */
+uint16_t lg_lower_height(lg_compiler *c, const lg_body *b);
 
 /* One alternative of an expansion. */
 typedef struct lg_alternative {

@@ -170,7 +170,7 @@ static void emit_tool(lg_writer *w, const tools *t, size_t i, uint32_t from, uin
             lg_compile_at(c, c->root, NULL, NULL);
             lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA, "the parameters of a tool must be an object");
         }
-        if (lg_lower_possible(c, b))
+        if (lg_lower_height(c, b) != LG_NO_HEIGHT)
             emit_arguments(w, b, from, final);
     }
     lg_emit_rules(w);
