@@ -242,7 +242,7 @@ static void compare_float(const mk_model *m, const char *what, int n, double tol
 
     write_model(m);
     reference ref = refer(ids, n, false);
-    e = open_engine((how){.threads = 2, .chunk = n, .kv = LG_F32, .debug = true});
+    e = open_engine((how){.chunk = n, .kv = LG_F32, .debug = true});
     eval(e, ids, n, LG_STEP_ROUTES, logits);
     double d = relative(logits, ref.logits, n);
     print_message("%s: relative error %.2e\n", what, d);
@@ -354,8 +354,7 @@ static void big_activations(void **state)
     m.experts = LG_Q4_K;
     write_model(&m);
     for (int kv = 0; kv < 3; kv++) {
-        float *logits = run((how){.threads = 2, .chunk = 30, .kv = (lg_qtype[]){LG_F32, LG_F16, LG_Q8_0}[kv]},
-                            ids, 30);
+        float *logits = run((how){.chunk = 30, .kv = (lg_qtype[]){LG_F32, LG_F16, LG_Q8_0}[kv]}, ids, 30);
         for (int i = 0; i < 30 * V; i++)
             assert_true(isfinite(logits[i]));
         free(logits);
@@ -367,7 +366,8 @@ static void big_activations(void **state)
 // rounds alike, over two layers, where a code that falls the other way is all that can differ.
 static void quantized_models(void **state)
 {
-    static const lg_qtype types[] = {LG_Q8_0, LG_Q4_0, LG_Q4_1, LG_Q5_0, LG_Q5_1, LG_Q4_K, LG_Q5_K, LG_Q6_K};
+    static const lg_qtype types[] = {LG_Q8_0, LG_Q4_0, LG_Q4_1, LG_Q5_0,   LG_Q5_1,   LG_Q2_K,  LG_Q3_K,
+                                     LG_Q4_K, LG_Q5_K, LG_Q6_K, LG_IQ4_NL, LG_IQ4_XS, LG_MXFP4, LG_NVFP4};
     int n = 24;
     int32_t *ids = random_ids(n, 9);
 
@@ -379,7 +379,7 @@ static void quantized_models(void **state)
         m.linear = m.experts = m.embed = types[t];
         write_model(&m);
         reference ref = refer(ids, n, true), exact = refer(ids, n, false);
-        float *logits = run((how){.threads = 2, .chunk = n, .kv = LG_F32}, ids, n);
+        float *logits = run((how){.chunk = n, .kv = LG_F32}, ids, n);
         double d = typical(logits, ref.logits, n, 0.5), plain = typical(logits, exact.logits, n, 0.5);
         print_message(
             "%s: relative error %.2e (best rows %.2e, worst %.2e), from unrounded activations %.2e\n",
@@ -461,6 +461,24 @@ static void set_bias(void *arg, const char *name, float *v, const uint64_t *ne, 
     (void)ne;
     for (size_t i = 0; strstr(name, "exp_probs_b") && i < n; i++)
         v[i] = floorf(v[i] * 1024) / 1024 + b[0] + (i == 5 ? b[1] : 0); // so that sums are exact
+}
+
+// (e) a gate without weights multiplies by softplus(0) = ln 2.
+static void no_gate(void *arg, const char *name, float *v, const uint64_t *ne, size_t n)
+{
+    (void)arg;
+    (void)ne;
+    if (strstr(name, "attn_gate"))
+        memset(v, 0, n * sizeof *v);
+}
+
+static void gate_of_zero(void **state)
+{
+    mk_model m = mk_default(vocab_path);
+
+    (void)state;
+    m.values = no_gate;
+    compare_float(&m, "gate of zero", 30, 1e-5);
 }
 
 // (c) a constant on all biases changes nothing; (d) a bias forces a choice and leaves the weight alone.
@@ -560,12 +578,12 @@ static void chunks(void **state)
     m.ffn_dense = m.ffn_expert = m.ffn_shared = 64;
     write_model(&m);
     reference ref = refer(ids, N, false);
-    float *whole = run((how){.threads = 2, .chunk = N, .kv = LG_F32}, ids, N);
+    float *whole = run((how){.chunk = N, .kv = LG_F32}, ids, N);
     double d = relative(whole, ref.logits, N);
     print_message("1100 tokens, window 512: relative error %.2e\n", d);
     assert_true(d < 1e-4);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        float *part = run((how){.threads = 2, .chunk = sizes[i], .kv = LG_F32}, ids, N);
+        float *part = run((how){.threads = sizes[i] == 512 ? 2 : 1, .chunk = sizes[i], .kv = LG_F32}, ids, N);
         double worst = 0;
         for (size_t k = 0; k < sizeof seen / sizeof *seen; k++)
             worst = fmax(worst, far_apart(part, whole, seen[k][0], seen[k][1]));
@@ -618,7 +636,7 @@ static void replay(void **state)
 
     (void)state;
     write_model(&m);
-    lg_engine *e = open_engine((how){.threads = 2, .chunk = 16, .kv = LG_F16});
+    lg_engine *e = open_engine((how){.chunk = 16, .kv = LG_F16});
     eval(e, ids, N, 0, first);
     assert_int_equal(lg_engine_truncate(e, 0), 0);
     eval(e, other, N, 0, second);
@@ -656,6 +674,7 @@ int main(void)
         cmocka_unit_test(quantized_models),
         cmocka_unit_test(window_edge),
         cmocka_unit_test(shifted_positions),
+        cmocka_unit_test(gate_of_zero),
         cmocka_unit_test(selection_bias),
         cmocka_unit_test(ties),
         cmocka_unit_test(chunks),

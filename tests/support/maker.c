@@ -232,6 +232,50 @@ static void declare_layer(list *l, lg_gguf_writer *w, int i)
     matrix(l, w, i, "ffn_down_shexp.weight", m->linear, m->ffn_shared, h, 1);
 }
 
+static void put_f16(unsigned char *at, double v)
+{
+    uint16_t h = lg_f32_to_f16((float)v);
+
+    memcpy(at, &h, sizeof h);
+}
+
+// Blocks of a type that has no plain quantizer: random codes, scales that give values of about the wanted
+// size.
+static bool random_blocks(lg_qtype type, double scale, uint64_t *rng, unsigned char *out, size_t bytes)
+{
+    size_t block = (size_t)lg_qtype_get(type)->block_bytes;
+
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = (unsigned char)(mk_uniform(rng) * 256);
+    for (unsigned char *b = out; b < out + bytes; b += block) {
+        switch (type) {
+        case LG_Q2_K: // the min takes the mean away
+            put_f16(b + 80, scale / 8);
+            put_f16(b + 82, scale / 8 * 1.5);
+            break;
+        case LG_Q3_K:
+            put_f16(b + 108, scale / 43);
+            break;
+        case LG_IQ4_NL:
+            put_f16(b, scale / 70);
+            break;
+        case LG_IQ4_XS:
+            put_f16(b, scale / 1290);
+            break;
+        case LG_MXFP4:
+            b[0] = (unsigned char)(128 + floor(log2(scale / 5)));
+            break;
+        case LG_NVFP4:
+            for (int i = 0; i < 4; i++)
+                b[i] = (unsigned char)(8 * (8 + floor(log2(scale / 5))) + b[i] % 8);
+            break;
+        default:
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool write_tensor(const mk_model *m, lg_gguf_writer *w, const made *t, uint64_t *rng)
 {
     size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]), row;
@@ -245,7 +289,8 @@ static bool write_tensor(const mk_model *m, lg_gguf_writer *w, const made *t, ui
         v[i] = (float)(t->mean + t->scale * mk_normal(rng));
     if (m->values)
         m->values(m->arg, t->name, v, t->ne, n);
-    if (!lg_quant_row(t->type, v, packed, (int64_t)n)) {
+    if (!lg_quant_row(t->type, v, packed, (int64_t)n) &&
+        !random_blocks(t->type, t->scale, rng, packed, row)) {
         (void)fprintf(stderr, "maker: no quantizer for %s\n", t->name);
         goto out;
     }
