@@ -29,6 +29,13 @@
 #define VEC_INLINE static inline __attribute__((always_inline))
 enum { LINE = 64, Q8_BYTES = 34, Q8_ELEMS = 32 };
 
+#define VEC_PRAGMA(x) _Pragma(#x)
+#if defined(__clang__)
+#define VEC_UNROLL(n) VEC_PRAGMA(clang loop unroll_count(n))
+#else
+#define VEC_UNROLL(n) VEC_PRAGMA(GCC unroll n)
+#endif
+
 /* ---- queries x keys ---- */
 
 VEC_INLINE vf load_elem(const void *p, size_t i, bool f16)
@@ -56,6 +63,7 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
     for (int i = 0; i < nq; i++)
         for (int j = 0; j < nk; j++)
             acc[i][j] = v_zero();
+    VEC_UNROLL(4) // the loop is short; unrolled, its end is predicted (AVX2, 6 queries: 76 -> 82 GFLOP/s)
     for (int d = 0; d < dim; d += VL) {
         vf key[4];
         if (ahead)

@@ -27,7 +27,7 @@ enum {
     TILE_QUERIES = 160,   // and queries, except that one row's heads of a KV head always go together
     F32_QUERIES = 13,     // from here on unpacking a block of f16 once beats converting it in each pass
     UNITS_MAX = 32,       // runs that a row's context is cut into, at most
-    ITEMS_PER_THREAD = 4, // enough to even out what runs cost
+    ITEMS_PER_THREAD = 8, // enough to even out what runs cost
     LEVELS = 40,          // of the tree: 2^40 spans
     HEADS_A_JOB = 32,     // qkv_post: below this it costs less than waking the pool
 };
@@ -321,7 +321,8 @@ static const char *stored_block(const attn_job *j, const tile *t, int64_t first,
     return kv_row(j->c, j->a->kv, j->a->kv_layer, v, t->head, first);
 }
 
-// The block that will be read after (first, v) in this run, for the prefetch; NULL when it is converted or there is none.
+// The block that will be read after (first, v), for the kernels to fetch; NULL when there is none, and when blocks are
+// converted, which reads them ahead of the arithmetic anyway.
 static const char *block_after(const attn_job *j, const tile *t, int64_t first, int v)
 {
     int64_t span_end = (first / SPAN + 1) * SPAN, next = first + LG_KV_BLOCK;
