@@ -1,6 +1,6 @@
 /*
- * base/arena: see arena.h. Chunks double from 4 KiB to 1 MiB, so a small request stays small and a large one makes
- * few calls; an allocation larger than that gets a chunk of its own size.
+ * base/arena: see arena.h. Chunks double from 4 KiB to 1 MiB, so a small request stays small and a large one
+ * makes few calls; an allocation larger than that gets a chunk of its own size.
  */
 #include "base/arena.h"
 
@@ -31,7 +31,8 @@ void lg_arena_free(lg_arena *a)
     lg_arena_init(a, a->limit);
 }
 
-// Makes a->cur a chunk with n free bytes: a kept one if it is large enough, else a new one behind the current.
+// Makes a->cur a chunk with n free bytes: a kept one if it is large enough, else a new one behind the
+// current.
 static int next_chunk(lg_arena *a, size_t n)
 {
     lg_arena_chunk *next = a->cur ? a->cur->next : a->first;

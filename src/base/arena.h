@@ -1,9 +1,9 @@
 /*
  * base/arena: bump allocator with a mandatory limit, mark and reset.
  *
- * One arena belongs to one request or one parse; it is used by one thread at a time. Memory comes zeroed, is never
- * freed piece by piece and goes back whole. Reaching the limit or the end of memory gives NULL, which the caller
- * turns into LG_E_LIMIT.
+ * One arena belongs to one request or one parse; it is used by one thread at a time. Memory comes zeroed, is
+ * never freed piece by piece and goes back whole. Reaching the limit or the end of memory gives NULL, which
+ * the caller turns into LG_E_LIMIT.
  *
  * Surprise: lg_arena_reset keeps the chunks for reuse; lg_arena_free returns them.
  */

@@ -1,6 +1,7 @@
 /*
  * base/buf: see buf.h. Capacity doubles from 64 bytes; one byte beyond `max` may be allocated, for the NUL of
- * lg_buf_z. Once an append has failed, later ones are refused as well: the content stays a prefix of what was meant.
+ * lg_buf_z. Once an append has failed, later ones are refused as well: the content stays a prefix of what was
+ * meant.
  */
 #include "base/buf.h"
 

@@ -1,8 +1,8 @@
 /*
  * base/buf: growable byte buffer with a mandatory maximum.
  *
- * Owned by whoever initialised it. After a failed append (maximum or memory) the content is unchanged and `failed` is
- * set and stays set, so that a writer may append many times and look once at the end.
+ * Owned by whoever initialised it. After a failed append (maximum or memory) the content is unchanged and
+ * `failed` is set and stays set, so that a writer may append many times and look once at the end.
  */
 #ifndef LG_BASE_BUF_H
 #define LG_BASE_BUF_H

@@ -1,8 +1,8 @@
 /*
  * base/cgroup: see cgroup.h.
  *
- * /proc/self/cgroup has a line "id:controllers:path" per hierarchy; version 2 is the line "0::path". In a container the
- * path may name a directory that is not mounted here; the parents are then still tried.
+ * /proc/self/cgroup has a line "id:controllers:path" per hierarchy; version 2 is the line "0::path". In a
+ * container the path may name a directory that is not mounted here; the parents are then still tried.
  */
 #include "base/cgroup.h"
 
@@ -38,7 +38,8 @@ static bool has_word(const char *list, const char *name)
     return false;
 }
 
-static void each_up(const char *mount, const char *path, bool v2, void (*look)(void *, const char *, bool), void *ctx)
+static void each_up(const char *mount, const char *path, bool v2, void (*look)(void *, const char *, bool),
+                    void *ctx)
 {
     char dir[640];
     size_t root = strlen(mount);

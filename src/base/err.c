@@ -1,6 +1,6 @@
 /*
- * base/err: see err.h. Formatting cleans what it prints, because subjects and messages quote bytes from files and
- * requests: a tensor name with an escape sequence in it must not reach a terminal.
+ * base/err: see err.h. Formatting cleans what it prints, because subjects and messages quote bytes from files
+ * and requests: a tensor name with an escape sequence in it must not reach a terminal.
  */
 #include "base/err.h"
 

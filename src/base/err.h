@@ -1,9 +1,10 @@
 /*
  * base/err: status codes and the one-line error that travels with them.
  *
- * A function that can fail returns lg_status, is marked LG_NODISCARD and fills the caller's lg_err at the place
- * where the fault is detected. The function that knows what the fault is about (the file, the request field) adds
- * the subject once; later subjects do not overwrite it. Only app and server print errors or map codes.
+ * A function that can fail returns lg_status, is marked LG_NODISCARD and fills the caller's lg_err at the
+ * place where the fault is detected. The function that knows what the fault is about (the file, the request
+ * field) adds the subject once; later subjects do not overwrite it. Only app and server print errors or map
+ * codes.
  *
  * Surprise: `err` may be NULL everywhere; the status alone is then all the caller learns.
  */
@@ -43,18 +44,18 @@ typedef struct lg_err {
 } lg_err;
 
 #define LG_FAIL(err, code, ...) lg_err_set((err), (code), __FILE__, __LINE__, __VA_ARGS__)
-#define LG_TRY(call)                                                                                               \
-    do {                                                                                                           \
-        lg_status lg_st_ = (call);                                                                                 \
-        if (lg_st_ != LG_OK)                                                                                       \
-            return lg_st_;                                                                                         \
+#define LG_TRY(call)               \
+    do {                           \
+        lg_status lg_st_ = (call); \
+        if (lg_st_ != LG_OK)       \
+            return lg_st_;         \
     } while (0)
 
 /* States what our own code guarantees; never guards input. Stays on in release builds. */
 #define LG_ASSERT(cond) ((cond) ? (void)0 : lg_assert_fail(#cond, __FILE__, __LINE__))
 
-/* Fill `err` (may be NULL) and return `code`. Control characters in the text are replaced by '?', overlong text is
- * cut on a UTF-8 boundary; the subject is kept if one was set already. */
+/* Fill `err` (may be NULL) and return `code`. Control characters in the text are replaced by '?', overlong
+ * text is cut on a UTF-8 boundary; the subject is kept if one was set already. */
 lg_status lg_err_set(lg_err *err, lg_status code, const char *file, int line, const char *fmt, ...)
     LG_PRINTF(5, 6);
 
@@ -66,7 +67,8 @@ char *lg_err_line(const lg_err *err, char *out, size_t n);
 
 LG_NORETURN void lg_assert_fail(const char *cond, const char *file, int line);
 
-/* Overflow-safe size arithmetic for numbers from outside: false when the result does not fit; *out untouched then. */
+/* Overflow-safe size arithmetic for numbers from outside: false when the result does not fit; *out untouched
+ * then. */
 LG_NODISCARD bool lg_mul_size(size_t a, size_t b, size_t *out);
 LG_NODISCARD bool lg_add_size(size_t a, size_t b, size_t *out);
 

@@ -1,8 +1,8 @@
 /*
  * base/file: see file.h. Files are opened close-on-exec; reads and writes restart after signals.
  *
- * Surprise: lg_out_open writes in place, without temporary name and rename, when the path is a device or a pipe:
- * renaming over /dev/null would replace it. A symbolic link is followed, so that the link stays.
+ * Surprise: lg_out_open writes in place, without temporary name and rename, when the path is a device or a
+ * pipe: renaming over /dev/null would replace it. A symbolic link is followed, so that the link stays.
  */
 #include "base/file.h"
 
@@ -221,7 +221,8 @@ bool lg_out_failed(const lg_out *o)
     return o->error != 0;
 }
 
-// Makes the rename itself durable. Some file systems cannot sync a directory; the file's content is safe by then.
+// Makes the rename itself durable. Some file systems cannot sync a directory; the file's content is safe by
+// then.
 static void sync_folder(const char *path)
 {
     char dir[PATH_MAX];

@@ -16,14 +16,15 @@ typedef struct lg_map {
     int64_t mtime_ns;
 } lg_map;
 
-/* Map a regular file read-only. A directory, a device, a missing file: LG_E_IO / LG_E_INPUT with the path as subject. */
+/* Map a regular file read-only. A directory, a device, a missing file: LG_E_IO / LG_E_INPUT with the path as
+ * subject. */
 LG_NODISCARD lg_status lg_map_open(const char *path, lg_map *out, lg_err *err);
 void lg_map_close(lg_map *m);
 /* Tell the kernel that [p, p+n) will be read front to back soon. Never fails. */
 void lg_map_willneed(const void *p, size_t n);
 
-/* A file written under a temporary name beside `path` and renamed on commit; abort or process death leave the old
- * file. Write errors are sticky and come out of commit, so that writers check once. */
+/* A file written under a temporary name beside `path` and renamed on commit; abort or process death leave the
+ * old file. Write errors are sticky and come out of commit, so that writers check once. */
 typedef struct lg_out lg_out;
 LG_NODISCARD lg_status lg_out_open(const char *path, lg_out **out, lg_err *err);
 void lg_out_write(lg_out *o, const void *p, size_t n);

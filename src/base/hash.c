@@ -1,5 +1,6 @@
 /*
- * base/hash: see hash.h. One state serves both widths: XXH3's 64- and 128-bit forms share it, so pieces are read once.
+ * base/hash: see hash.h. One state serves both widths: XXH3's 64- and 128-bit forms share it, so pieces are
+ * read once.
  */
 #include "base/hash.h"
 

@@ -1,8 +1,8 @@
 /*
  * base/hash: XXH3, for checksums and look-up keys.
  *
- * Pure functions; a hasher belongs to one thread at a time. The values are those of the published algorithm on every
- * machine, so they may be written to disk.
+ * Pure functions; a hasher belongs to one thread at a time. The values are those of the published algorithm
+ * on every machine, so they may be written to disk.
  *
  * Surprise: not collision-resistant. A hit is a hint: compare the bytes before they are used.
  */

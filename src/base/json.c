@@ -1,7 +1,7 @@
 /*
- * base/json: see json.h. Three steps: json_scan recognises and repairs, jansson builds its tree from the plain text
- * and merges duplicate keys, and a walk lays nodes of our own over it, which find members by index and by key and
- * know their number's text. Strings stay where jansson put them.
+ * base/json: see json.h. Three steps: json_scan recognises and repairs, jansson builds its tree from the
+ * plain text and merges duplicate keys, and a walk lays nodes of our own over it, which find members by index
+ * and by key and know their number's text. Strings stay where jansson put them.
  */
 #include "base/json.h"
 
@@ -234,7 +234,8 @@ lg_str lg_json_number_text(const lg_json *j)
     return lg_json_is(j, LG_JSON_NUMBER) ? j->text : (lg_str){0};
 }
 
-// The value of digits (n of them, no sign or point) times ten to the power exp, as an exact integer up to max.
+// The value of digits (n of them, no sign or point) times ten to the power exp, as an exact integer up to
+// max.
 static bool scaled(const char *digit, size_t n, int64_t exp, uint64_t max, uint64_t *out)
 {
     uint64_t v = 0;
@@ -259,8 +260,8 @@ static bool scaled(const char *digit, size_t n, int64_t exp, uint64_t max, uint6
     return true;
 }
 
-// Takes a JSON number apart: its digits without leading zeros and point, at most `cap` significant ones, and the
-// power of ten. False when there are more (no 64-bit integer has).
+// Takes a JSON number apart: its digits without leading zeros and point, at most `cap` significant ones, and
+// the power of ten. False when there are more (no 64-bit integer has).
 static bool decompose(lg_str t, char *digit, size_t cap, size_t *n, int64_t *exp)
 {
     size_t i = t.p[0] == '-';

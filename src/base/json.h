@@ -1,8 +1,9 @@
 /*
- * base/json: thin layer over jansson that keeps what jansson loses (conventions.md: number texts, lone surrogates,
+ * base/json: thin layer over jansson that keeps what jansson loses (number texts, lone surrogates,
  * ill-formed UTF-8, big integers, key order) and writes Python's json.dumps form.
  *
- * A document is immutable after parsing and owned by lg_json_doc; nodes borrow from it. Numbers keep their text.
+ * A document is immutable after parsing and owned by lg_json_doc; nodes borrow from it. Numbers keep their
+ * text.
  */
 #ifndef LG_BASE_JSON_H
 #define LG_BASE_JSON_H
@@ -21,13 +22,16 @@ typedef struct lg_json_doc lg_json_doc; /* owns the tree */
 typedef struct lg_json_limits {
     size_t max_bytes;
     int max_depth;
-    bool repair; /* ill-formed UTF-8 and lone surrogates become U+FFFD; else they are errors. NUL in strings is kept */
-    size_t max_values; /* 0: LG_JSON_MAX_VALUES; bounds the memory that a hostile text of max_bytes can take */
+    /* ill-formed UTF-8 and lone surrogates become U+FFFD; else they are errors. NUL in strings is kept */
+    bool repair;
+    /* 0: LG_JSON_MAX_VALUES; bounds the memory that a hostile text of max_bytes can take */
+    size_t max_values;
 } lg_json_limits;
 
-/* Errors say line and column. Duplicate keys: last value, first position. Trailing garbage is an error; a UTF-8 byte
- * order mark in front is skipped. The text is not needed afterwards. NUL in a key becomes U+FFFD like ill-formed UTF-8.
- * Nesting beyond max_depth, and beyond 2000 in any case, is LG_E_LIMIT, as are the other limits. */
+/* Errors say line and column. Duplicate keys: last value, first position. Trailing garbage is an error; a
+ * UTF-8 byte order mark in front is skipped. The text is not needed afterwards. NUL in a key becomes U+FFFD
+ * like ill-formed UTF-8. Nesting beyond max_depth, and beyond 2000 in any case, is LG_E_LIMIT, as are the
+ * other limits. */
 LG_NODISCARD lg_status lg_json_parse(lg_str text, const lg_json_limits *lim, lg_json_doc **out, lg_err *err);
 void lg_json_free(lg_json_doc *doc); /* takes NULL */
 const lg_json *lg_json_root(const lg_json_doc *doc);
@@ -44,7 +48,8 @@ const lg_json *lg_json_getn(const lg_json *object, lg_str key);
 const lg_json *lg_json_member(const lg_json *object, size_t i, lg_str *key);
 lg_str lg_json_str(const lg_json *j);         /* string content (NUL behind it), or an empty slice */
 lg_str lg_json_number_text(const lg_json *j); /* as written (NUL behind it), or an empty slice */
-bool lg_json_i64(const lg_json *j, int64_t *out); /* integers and integral floats (20.0, 1e3); false out of range */
+/* integers and integral floats (20.0, 1e3); false out of range */
+bool lg_json_i64(const lg_json *j, int64_t *out);
 bool lg_json_f64(const lg_json *j, double *out);
 bool lg_json_bool(const lg_json *j, bool *out);
 
@@ -54,8 +59,8 @@ bool lg_json_bool(const lg_json *j, bool *out);
 bool lg_json_dump(const lg_json *j, lg_buf *out);
 /* A JSON string literal with that escaping, quotes included. Ill-formed UTF-8 becomes U+FFFD. */
 bool lg_json_quote(lg_str s, lg_buf *out);
-/* Python's repr of a double (Infinity and NaN spelled as json.dumps does), and of a JSON number text (integers kept
- * digit by digit, "-0" -> "0"). */
+/* Python's repr of a double (Infinity and NaN spelled as json.dumps does), and of a JSON number text
+ * (integers kept digit by digit, "-0" -> "0"). */
 bool lg_json_float(double v, lg_buf *out);
 bool lg_json_number(lg_str text, lg_buf *out);
 

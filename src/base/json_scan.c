@@ -1,7 +1,8 @@
 /*
  * base/json_scan: see json_scan.h. One loop over the text with a bit for each open container; no recursion.
  *
- * Strings are copied in runs: only quotes, escapes, control characters and bytes past ASCII are looked at one by one.
+ * Strings are copied in runs: only quotes, escapes, control characters and bytes past ASCII are looked at one
+ * by one.
  */
 #include "base/json_scan.h"
 
@@ -65,7 +66,10 @@ static int hex4(const char *p, const char *end)
         return -1;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
         if (d < 0)
             return -1;
         v = v << 4 | d;
@@ -96,7 +100,8 @@ static lg_status unicode_escape(scan *s, bool key)
     }
     bool bad = lone || (key && unit == 0);
     if (bad && !s->lim->repair)
-        return fail(s, lone ? "half of a surrogate pair; both halves are needed" : "a key may not hold \\u0000");
+        return fail(s,
+                    lone ? "half of a surrogate pair; both halves are needed" : "a key may not hold \\u0000");
     s->p += n;
     return (bad ? replace(s) : lg_buf_add(&s->out->text, p, n)) ? LG_OK : full(s);
 }

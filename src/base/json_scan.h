@@ -1,6 +1,6 @@
 /*
- * base/json_scan: the pass of ours in front of jansson. It recognises JSON completely, so that errors carry our words
- * and the place in the caller's text, and writes a plainer text that jansson cannot stumble over.
+ * base/json_scan: the pass of ours in front of jansson. It recognises JSON completely, so that errors carry
+ * our words and the place in the caller's text, and writes a plainer text that jansson cannot stumble over.
  */
 #ifndef LG_BASE_JSON_SCAN_H
 #define LG_BASE_JSON_SCAN_H
@@ -10,7 +10,8 @@
 enum { LG_JSON_DEPTH_CAP = 2000 }; /* jansson stops at 2048 */
 
 typedef struct lg_json_scan {
-    lg_buf text;    /* well-formed JSON; blanks dropped, strings repaired, each number replaced by the offset of */
+    /* well-formed JSON; blanks dropped, strings repaired, each number replaced by the offset of */
+    lg_buf text;
     lg_buf numbers; /* ... its own text, NUL-terminated, in here */
     bool repaired;
 } lg_json_scan;

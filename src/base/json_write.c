@@ -1,9 +1,9 @@
 /*
- * base/json_write: the writing half of json.h, in the form of Python's json.dumps(x, ensure_ascii=False), because
- * that form is what the models were trained on.
+ * base/json_write: the writing half of json.h, in the form of Python's json.dumps(x, ensure_ascii=False),
+ * because that form is what the models were trained on.
  *
- * Surprise: the shortest digits of a double are searched with printf and strtod instead of a table-driven algorithm;
- * floats are rare in what we write, and the C library gets every rounding right.
+ * Surprise: the shortest digits of a double are searched with printf and strtod instead of a table-driven
+ * algorithm; floats are rare in what we write, and the C library gets every rounding right.
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 
 #include "base/json.h"
 
-// The digits of |v| with `precision` significant ones, correctly rounded, and the decimal exponent of the first.
+// The digits of |v| with `precision` significant ones, correctly rounded, and the decimal exponent of the
+// first.
 static void render(double v, int precision, char digit[18], int *exp10)
 {
     char text[40];

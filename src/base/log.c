@@ -1,6 +1,7 @@
 /*
- * base/log: see log.h. Level and sink are the process's only mutable globals. A record is formatted on the caller's
- * stack and handed over under a lock, so records of different threads never mix and a sink needs no lock of its own.
+ * base/log: see log.h. Level and sink are the process's only mutable globals. A record is formatted on the
+ * caller's stack and handed over under a lock, so records of different threads never mix and a sink needs no
+ * lock of its own.
  *
  * Surprise: because of that lock a sink must not log.
  */
@@ -41,8 +42,8 @@ bool lg_log_on(lg_log_level level)
     return (int)level <= atomic_load_explicit(&g_level, memory_order_relaxed);
 }
 
-// Puts '?' in place of control characters (C0, DEL and the two-byte C1 ones, which some terminals obey) and of bytes
-// that are not UTF-8, and cuts a character that vsnprintf left in half.
+// Puts '?' in place of control characters (C0, DEL and the two-byte C1 ones, which some terminals obey) and
+// of bytes that are not UTF-8, and cuts a character that vsnprintf left in half.
 static size_t clean(char *s, size_t n)
 {
     n = lg_utf8_complete(s, n);
@@ -93,7 +94,8 @@ void lg_log(lg_log_level level, const char *area, const char *event, const char 
         g_sink(g_sink_ctx, level, line);
     } else {
         line[n] = '\n';
-        ssize_t written = write(STDERR_FILENO, line, n + 1); // a log that cannot be written has nowhere to say so
+        // a log that cannot be written has nowhere to say so
+        ssize_t written = write(STDERR_FILENO, line, n + 1);
         (void)written;
     }
     (void)pthread_mutex_unlock(&g_lock);

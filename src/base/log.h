@@ -1,8 +1,9 @@
 /*
- * base/log: one-line records "12:04:05.123 info kv evict seq=7 blocks=12" on a replaceable sink (default stderr).
+ * base/log: one-line records "12:04:05.123 info kv evict seq=7 blocks=12" on a replaceable sink (default
+ * stderr).
  *
- * Error: a human must act. Warn: degraded but served. Info: a handful a request. Debug: compiled in, off. Never from
- * kernels, never from a function that also returns the error; never prompt or completion text.
+ * Error: a human must act. Warn: degraded but served. Info: a handful a request. Debug: compiled in, off.
+ * Never from kernels, never from a function that also returns the error; never prompt or completion text.
  * Control characters in the formatted text are replaced. Thread-safe: one write per record.
  */
 #ifndef LG_BASE_LOG_H
@@ -10,7 +11,13 @@
 
 #include "base/err.h"
 
-typedef enum lg_log_level { LG_LOG_ERROR, LG_LOG_WARN, LG_LOG_INFO, LG_LOG_DEBUG, LG_LOG_OFF = -1 } lg_log_level;
+typedef enum lg_log_level {
+    LG_LOG_ERROR,
+    LG_LOG_WARN,
+    LG_LOG_INFO,
+    LG_LOG_DEBUG,
+    LG_LOG_OFF = -1
+} lg_log_level;
 
 /* Receives one complete record without newline. */
 typedef void (*lg_log_sink)(void *ctx, lg_log_level level, const char *line);
@@ -23,10 +30,10 @@ void lg_log(lg_log_level level, const char *area, const char *event, const char 
 #define LG_ERROR(area, event, ...) lg_log(LG_LOG_ERROR, area, event, __VA_ARGS__)
 #define LG_WARN(area, event, ...) lg_log(LG_LOG_WARN, area, event, __VA_ARGS__)
 #define LG_INFO(area, event, ...) lg_log(LG_LOG_INFO, area, event, __VA_ARGS__)
-#define LG_DEBUG(area, event, ...)                                                                                 \
-    do {                                                                                                           \
-        if (lg_log_on(LG_LOG_DEBUG))                                                                               \
-            lg_log(LG_LOG_DEBUG, area, event, __VA_ARGS__);                                                        \
+#define LG_DEBUG(area, event, ...)                          \
+    do {                                                    \
+        if (lg_log_on(LG_LOG_DEBUG))                        \
+            lg_log(LG_LOG_DEBUG, area, event, __VA_ARGS__); \
     } while (0)
 
 #endif

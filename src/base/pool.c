@@ -1,12 +1,12 @@
 /*
  * base/pool: see pool.h.
  *
- * A job is announced by a new ticket number. Workers wait for it in two stages: spinning for SPIN_NS, then asleep on a
- * condition variable, which the runner signals only when somebody sleeps. Waiting inside a job (end of the job,
- * barrier) spins and then yields, because the others are known to be at work.
+ * A job is announced by a new ticket number. Workers wait for it in two stages: spinning for SPIN_NS, then
+ * asleep on a condition variable, which the runner signals only when somebody sleeps. Waiting inside a job
+ * (end of the job, barrier) spins and then yields, because the others are known to be at work.
  *
- * Surprise: a pool with more threads than usable cores never spins; there, a spinning thread would keep the very
- * thread it waits for off the core.
+ * Surprise: a pool with more threads than usable cores never spins; there, a spinning thread would keep the
+ * very thread it waits for off the core.
  */
 #include "base/pool.h"
 
@@ -91,8 +91,8 @@ static unsigned await_ticket(lg_pool *p, unsigned seen)
     }
     if (now != seen)
         return now;
-    // The runner publishes the ticket, then looks for sleepers; we count ourselves, then look at the ticket: with
-    // both sequentially consistent one of the two sees the other.
+    // The runner publishes the ticket, then looks for sleepers; we count ourselves, then look at the ticket:
+    // with both sequentially consistent one of the two sees the other.
     (void)pthread_mutex_lock(&p->lock);
     (void)atomic_fetch_add(&p->sleepers, 1);
     while ((now = atomic_load(&p->ticket)) == seen)
@@ -253,10 +253,12 @@ static void look_at_quota(void *ctx, const char *dir, bool v2)
     bool found;
 
     if (v2) {
-        found = lg_read_line(dir, "cpu.max", line, sizeof line) && sscanf(line, "%lld %lld", &quota, &period) == 2;
+        found = lg_read_line(dir, "cpu.max", line, sizeof line) &&
+                sscanf(line, "%lld %lld", &quota, &period) == 2;
     } else {
-        found = lg_read_line(dir, "cpu.cfs_quota_us", line, sizeof line) && sscanf(line, "%lld", &quota) == 1 &&
-                lg_read_line(dir, "cpu.cfs_period_us", line, sizeof line) && sscanf(line, "%lld", &period) == 1;
+        found =
+            lg_read_line(dir, "cpu.cfs_quota_us", line, sizeof line) && sscanf(line, "%lld", &quota) == 1 &&
+            lg_read_line(dir, "cpu.cfs_period_us", line, sizeof line) && sscanf(line, "%lld", &period) == 1;
     }
     if (!found || quota <= 0 || period <= 0)
         return;

@@ -1,9 +1,9 @@
 /*
  * base/pool: a fixed crew of worker threads for data-parallel loops.
  *
- * The caller takes part as thread 0, so a pool of 1 starts no thread. Workers spin for a short while after a job and
- * then sleep, so an idle process uses no CPU while back-to-back jobs start within a microsecond. One pool is driven
- * by one thread at a time.
+ * The caller takes part as thread 0, so a pool of 1 starts no thread. Workers spin for a short while after a
+ * job and then sleep, so an idle process uses no CPU while back-to-back jobs start within a microsecond. One
+ * pool is driven by one thread at a time.
  *
  * Surprise: lg_pool_barrier may be called only inside a job, and then by every thread of it.
  */
@@ -18,7 +18,8 @@
 typedef struct lg_pool lg_pool;
 typedef void (*lg_pool_fn)(void *ctx, int thread, int n_threads);
 
-/* n_threads >= 1. Fails with LG_E_NOMEM / LG_E_IO when a thread cannot be started; none is left behind then. */
+/* n_threads >= 1. Fails with LG_E_NOMEM / LG_E_IO when a thread cannot be started; none is left behind then.
+ */
 LG_NODISCARD lg_status lg_pool_create(int n_threads, lg_pool **out, lg_err *err);
 void lg_pool_destroy(lg_pool *pool); /* takes NULL */
 int lg_pool_threads(const lg_pool *pool);
@@ -28,8 +29,8 @@ void lg_pool_run(lg_pool *pool, lg_pool_fn fn, void *ctx);
 /* All threads of the running job meet here. */
 void lg_pool_barrier(lg_pool *pool);
 
-/* A shared work counter, for loops whose items differ in cost: lg_queue_reset before the job, then each thread takes
- * the next `step` items until the start is >= the total. */
+/* A shared work counter, for loops whose items differ in cost: lg_queue_reset before the job, then each
+ * thread takes the next `step` items until the start is >= the total. */
 typedef struct lg_queue {
     _Alignas(64) atomic_llong next;
 } lg_queue;

@@ -1,8 +1,8 @@
 /*
  * base/settings: see settings.h. This file owns the table's data, the environment and the command line.
  *
- * Sources are applied from weakest to strongest, each over the one before, so that no rule of precedence is spelled
- * anywhere; what the file said is kept aside only for the warning about contradictions.
+ * Sources are applied from weakest to strongest, each over the one before, so that no rule of precedence is
+ * spelled anywhere; what the file said is kept aside only for the warning about contradictions.
  */
 #include "base/settings.h"
 
@@ -21,16 +21,24 @@ extern char **environ;
 enum { ARENA_LIMIT = 32 << 20 };
 
 const lg_setting_row lg_setting_rows[LG_N_SETTINGS] = {
-#define LG_ROW(group_, name_, type_, letter_, alias_, arg_, def_, limits_, help_, why_)                            \
-    {.opt = {.name = #name_, .letter = letter_, .type = LG_TYPE_##type_, .arg = arg_, .def = def_,                 \
-             .limits = limits_, .help = help_, .offset = offsetof(lg_settings, name_)},                            \
-     .alias = alias_, .why = why_, .group = LG_GROUP_##group_},
+#define LG_ROW(group_, name_, type_, letter_, alias_, arg_, def_, limits_, help_, why_) \
+    {.opt = {.name = #name_,                                                            \
+             .letter = letter_,                                                         \
+             .type = LG_TYPE_##type_,                                                   \
+             .arg = arg_,                                                               \
+             .def = def_,                                                               \
+             .limits = limits_,                                                         \
+             .help = help_,                                                             \
+             .offset = offsetof(lg_settings, name_)},                                   \
+     .alias = alias_,                                                                   \
+     .why = why_,                                                                       \
+     .group = LG_GROUP_##group_},
     LG_SETTINGS(LG_ROW)
 #undef LG_ROW
 };
 
 const lg_shorthand lg_shorthands[] = {
-#define LG_ROW(flag_, setting_, value_, help_)                                                                     \
+#define LG_ROW(flag_, setting_, value_, help_) \
     {.flag = flag_, .value = value_, .help = help_, .id = LG_SET_##setting_},
     LG_SHORTHANDS(LG_ROW)
 #undef LG_ROW
@@ -213,7 +221,8 @@ static bool find_long(const lg_command *cmd, lg_str word, flag *f)
     }
     for (size_t i = 0; i < lg_n_shorthands; i++)
         if (takes(cmd, lg_shorthands[i].id) && lg_str_eqz(word, lg_shorthands[i].flag)) {
-            *f = (flag){&lg_setting_rows[lg_shorthands[i].id].opt, lg_shorthands[i].id, lg_shorthands[i].value};
+            *f = (flag){&lg_setting_rows[lg_shorthands[i].id].opt, lg_shorthands[i].id,
+                        lg_shorthands[i].value};
             return true;
         }
     return false;
@@ -260,9 +269,10 @@ static lg_status unknown_flag(loading *l, lg_str word)
         return no_memory(l->err);
     const char *near = lg_nearest(name, known, n);
     if (near)
-        return LG_FAIL(l->err, LG_E_INPUT, "unknown flag '--%s' of %s; did you mean '--%s'?", name, l->cmd->name, near);
-    return LG_FAIL(l->err, LG_E_INPUT, "unknown flag '--%s' of %s; 'lagoon %s --help' lists them", name, l->cmd->name,
-                   l->cmd->name);
+        return LG_FAIL(l->err, LG_E_INPUT, "unknown flag '--%s' of %s; did you mean '--%s'?", name,
+                       l->cmd->name, near);
+    return LG_FAIL(l->err, LG_E_INPUT, "unknown flag '--%s' of %s; 'lagoon %s --help' lists them", name,
+                   l->cmd->name, l->cmd->name);
 }
 
 // Stores the value of a flag. `shown` is how an error names it: "--ctx".
@@ -327,8 +337,8 @@ static lg_status short_flags(loading *l, int argc, char **argv, int *i)
             return LG_OK;
         }
         if (!find_letter(l->cmd, *p, &f))
-            return LG_FAIL(l->err, LG_E_INPUT, "unknown flag '%s' of %s; 'lagoon %s --help' lists them", shown,
-                           l->cmd->name, l->cmd->name);
+            return LG_FAIL(l->err, LG_E_INPUT, "unknown flag '%s' of %s; 'lagoon %s --help' lists them",
+                           shown, l->cmd->name, l->cmd->name);
         const char *name = joined(&l->s->arena, "--", f.opt->name, "");
         const char *full = name ? dashed(&l->s->arena, name) : NULL;
         if (!full)
@@ -447,7 +457,8 @@ static lg_status warn(loading *l, const char *text)
     return LG_OK;
 }
 
-// A flag that contradicts what the file says; `file` is how things stood before the environment and the flags.
+// A flag that contradicts what the file says; `file` is how things stood before the environment and the
+// flags.
 static lg_status warn_contradictions(loading *l, const lg_settings *file)
 {
     lg_arena *a = &l->s->arena;
@@ -462,8 +473,8 @@ static lg_status warn_contradictions(loading *l, const lg_settings *file)
         size_t n = strlen(l->flag[i]) + strlen(opt->name) + strlen(file->from[i].text) + strlen(path) + 48;
         char *text = lg_arena_alloc(a, n);
         if (text)
-            (void)snprintf(text, n, "%s overrides %s = %s of %s:%d", l->flag[i], opt->name, file->from[i].text, path,
-                           file->from[i].line);
+            (void)snprintf(text, n, "%s overrides %s = %s of %s:%d", l->flag[i], opt->name,
+                           file->from[i].text, path, file->from[i].line);
         LG_TRY(warn(l, text));
     }
     return LG_OK;
@@ -479,7 +490,9 @@ static lg_status warn_open_keys(loading *l)
         !(sb.st_mode & (S_IRGRP | S_IROTH)))
         return LG_OK;
     const char *path = lg_settings_tilde(a, l->s->conf_path);
-    return warn(l, joined(a, path, " holds an API key and others can read it; run chmod 600, or use api_key_file", ""));
+    return warn(
+        l,
+        joined(a, path, " holds an API key and others can read it; run chmod 600, or use api_key_file", ""));
 }
 
 static lg_status warn_unknown_variables(loading *l)
@@ -521,8 +534,8 @@ static lg_status apply_weaker(loading *l, lg_settings *file)
     return warn_unknown_variables(l);
 }
 
-lg_status lg_settings_load(lg_settings *s, const lg_command *cmd, int argc, char **argv, void *own, lg_words *out,
-                           lg_err *err)
+lg_status lg_settings_load(lg_settings *s, const lg_command *cmd, int argc, char **argv, void *own,
+                           lg_words *out, lg_err *err)
 {
     lg_err weaker_err = {0};
     loading l = {.s = s, .cmd = cmd, .own = own, .out = out, .err = err};

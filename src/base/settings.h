@@ -1,10 +1,10 @@
 /*
- * base/settings: command line, environment and lagoon.conf, resolved as flag > variable > file > default from the
- * one table in settings_table.h; the same parser reads the options that belong to a single command. The only module
- * that reads the environment.
+ * base/settings: command line, environment and lagoon.conf, resolved as flag > variable > file > default from
+ * the one table in settings_table.h; the same parser reads the options that belong to a single command. The
+ * only module that reads the environment.
  *
- * Used by the main thread at start; the result is constant afterwards and may be shared. Strings borrow from the
- * arena in lg_settings and from argv.
+ * Used by the main thread at start; the result is constant afterwards and may be shared. Strings borrow from
+ * the arena in lg_settings and from argv.
  *
  * Surprise: a command line or file that cannot be understood is LG_E_INPUT, for which the exit status is 2.
  */
@@ -22,7 +22,8 @@
 /* The C type behind each type of the table. Options of a command use the same types. */
 typedef struct lg_list {
     const char *const *v;
-    const char *const *owner; /* NAME of the [client NAME] section that v[i] came from, or NULL; same length */
+    /* NAME of the [client NAME] section that v[i] came from, or NULL; same length */
+    const char *const *owner;
     size_t n;
 } lg_list;
 
@@ -30,9 +31,11 @@ typedef bool lg_value_bool;        /* yes no true false on off 1 0; the flag is 
 typedef int64_t lg_value_int;
 typedef double lg_value_num;
 typedef const char *lg_value_str;  /* never NULL */
-typedef size_t lg_value_size;      /* bytes: 64MiB, 64MB, 1.5GB, 4096; LG_SIZE_AUTO where the row allows auto */
+/* bytes: 64MiB, 64MB, 1.5GB, 4096; LG_SIZE_AUTO where the row allows auto */
+typedef size_t lg_value_size;
 typedef double lg_value_secs;      /* seconds: 60, 60s, 500ms, 30min, 2h, 1d */
-typedef lg_list lg_value_list;     /* one element each time it is given; a stronger source replaces a weaker one's */
+/* one element each time it is given; a stronger source replaces a weaker one's */
+typedef lg_list lg_value_list;
 
 #define LG_SIZE_AUTO SIZE_MAX
 
@@ -76,22 +79,25 @@ typedef struct lg_settings {
 
 /* --- a command's own options --- */
 
-/* One option that is no setting: --max-tokens N, -n N. The value goes to `offset` in the command's own struct, in the
- * C type of `type`. A list member must be a zeroed lg_list. */
+/* One option that is no setting: --max-tokens N, -n N. The value goes to `offset` in the command's own
+ * struct, in the C type of `type`. A list member must be a zeroed lg_list. */
 typedef struct lg_option {
     const char *name;    /* "max-tokens"; a bool is also --no-max-tokens. NULL ends the table */
     char letter;         /* 'n', or 0 */
     lg_value_type type;
     const char *arg;     /* "N"; "" for bool */
-    const char *def;     /* default as text, shown in --help; NULL leaves the member as the caller initialised it */
+    /* default as text, shown in --help; NULL leaves the member as the caller initialised it */
+    const char *def;
     const char *limits;  /* as in settings_table.h; NULL or "" = none */
     const char *help;
     size_t offset;
 } lg_option;
 
-#define LG_OPTION(own, member, name, letter, type, arg, def, limits, help)                                         \
-    {(name), (letter), LG_TYPE_##type, (arg), (def), (limits), (help),                                             \
-     offsetof(own, member) + 0 * sizeof((lg_value_##type *)0 == &((own *)0)->member)}
+#define LG_OPTION(own, member, name, letter, type, arg, def, limits, help)                  \
+    {                                                                                       \
+        (name), (letter), LG_TYPE_##type, (arg), (def), (limits), (help),                   \
+            offsetof(own, member) + 0 * sizeof((lg_value_##type *)0 == &((own *)0)->member) \
+    }
 #define LG_OPTION_END {NULL, 0, LG_TYPE_bool, NULL, NULL, NULL, NULL, 0}
 
 typedef struct lg_command {
@@ -116,11 +122,12 @@ typedef struct lg_words {
 } lg_words;
 
 /* Resolve everything for one command. argv[0] is skipped (program or command name). `own` is the struct that
- * cmd->options point into (NULL when there are none). lagoon.conf is read whole and checked whole, also the keys that
- * this command does not take; a missing file is no error. On success and on failure lg_settings_free is due once.
- * A value that does not fit has the flag, the variable, or file and line as its subject. */
-LG_NODISCARD lg_status lg_settings_load(lg_settings *s, const lg_command *cmd, int argc, char **argv, void *own,
-                                        lg_words *out, lg_err *err);
+ * cmd->options point into (NULL when there are none). lagoon.conf is read whole and checked whole, also the
+ * keys that this command does not take; a missing file is no error. On success and on failure
+ * lg_settings_free is due once. A value that does not fit has the flag, the variable, or file and line as its
+ * subject. */
+LG_NODISCARD lg_status lg_settings_load(lg_settings *s, const lg_command *cmd, int argc, char **argv,
+                                        void *own, lg_words *out, lg_err *err);
 void lg_settings_free(lg_settings *s);
 
 /* The text of --help for one command: usage, summary, options by group with defaults, notes. */
@@ -128,12 +135,12 @@ void lg_settings_help(const lg_command *cmd, lg_buf *out);
 
 /* The annotated lagoon.conf with every setting of `ids` (closed by LG_SET_END; NULL = all) commented out. */
 void lg_settings_template(const lg_setting_id *ids, lg_buf *out);
-/* Write that text to the path where lg_settings_load looks, folders included, without overwriting; the path goes to
- * `path` of `n` bytes. LG_E_INPUT when the file exists. */
+/* Write that text to the path where lg_settings_load looks, folders included, without overwriting; the path
+ * goes to `path` of `n` bytes. LG_E_INPUT when the file exists. */
 LG_NODISCARD lg_status lg_settings_init(const lg_setting_id *ids, char *path, size_t n, lg_err *err);
 
-/* Name, effective value as text and origin ("flag", "LAGOON_CTX", "lagoon.conf:9", "default"), for listings. Secret
- * values (API keys) are not for showing: lg_setting_secret says which. */
+/* Name, effective value as text and origin ("flag", "LAGOON_CTX", "lagoon.conf:9", "default"), for listings.
+ * Secret values (API keys) are not for showing: lg_setting_secret says which. */
 const char *lg_setting_name(lg_setting_id id);
 bool lg_setting_secret(lg_setting_id id);
 void lg_setting_value(const lg_settings *s, lg_setting_id id, lg_buf *out);

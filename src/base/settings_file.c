@@ -1,9 +1,9 @@
 /*
  * base/settings_file: lagoon.conf through inih.
  *
- * Surprise: inih tells its handler neither the line nor that a line was too long for its buffer, so the reader that
- * feeds it lines keeps count, checks sections and lengths, and strips indentation (which inih would take for the
- * continuation of the line before).
+ * Surprise: inih tells its handler neither the line nor that a line was too long for its buffer, so the
+ * reader that feeds it lines keeps count, checks sections and lengths, and strips indentation (which inih
+ * would take for the continuation of the line before).
  */
 #include <errno.h>
 #include <ini.h>
@@ -28,12 +28,12 @@ typedef struct reading {
 } reading;
 
 // Keeps the first failure only; inih goes on after it.
-#define FAIL_LINE(r, code, ...)                                                                                    \
-    do {                                                                                                           \
-        if ((r)->st == LG_OK) {                                                                                    \
-            (r)->st = LG_FAIL((r)->err, code, __VA_ARGS__);                                                        \
-            (void)lg_err_subject((r)->err, "%s:%d", (r)->name, (r)->line);                                         \
-        }                                                                                                          \
+#define FAIL_LINE(r, code, ...)                                            \
+    do {                                                                   \
+        if ((r)->st == LG_OK) {                                            \
+            (r)->st = LG_FAIL((r)->err, code, __VA_ARGS__);                \
+            (void)lg_err_subject((r)->err, "%s:%d", (r)->name, (r)->line); \
+        }                                                                  \
     } while (0)
 
 static void enter_section(reading *r, const char *line, size_t n)
@@ -44,7 +44,8 @@ static void enter_section(reading *r, const char *line, size_t n)
     while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t' || line[n - 1] == '\r'))
         n--;
     if (n <= head_n + 1 || memcmp(line, head, head_n) != 0 || line[n - 1] != ']') {
-        FAIL_LINE(r, LG_E_INPUT, "unknown section '%.*s'; only [client NAME] is one", (int)(n < 64 ? n : 64), line);
+        FAIL_LINE(r, LG_E_INPUT, "unknown section '%.*s'; only [client NAME] is one", (int)(n < 64 ? n : 64),
+                  line);
         return;
     }
     r->section = lg_arena_dup(&r->s->arena, line + head_n, n - head_n - 1);
@@ -92,7 +93,8 @@ static void unknown_key(reading *r, const char *name)
     if (near)
         FAIL_LINE(r, LG_E_INPUT, "unknown setting '%s'; did you mean '%s'?", name, near);
     else
-        FAIL_LINE(r, LG_E_INPUT, "unknown setting '%s'; 'lagoon --init' writes a file with all of them", name);
+        FAIL_LINE(r, LG_E_INPUT, "unknown setting '%s'; 'lagoon --init' writes a file with all of them",
+                  name);
 }
 
 static int handle(void *ctx, const char *unused, const char *name, const char *value)
@@ -108,8 +110,8 @@ static int handle(void *ctx, const char *unused, const char *name, const char *v
         return 1;
     }
     if (r->section && id != LG_SET_api_key) {
-        FAIL_LINE(r, LG_E_INPUT, "'%s' inside [client %s]; only api_key may stand there, settings come first", name,
-                  r->section);
+        FAIL_LINE(r, LG_E_INPUT, "'%s' inside [client %s]; only api_key may stand there, settings come first",
+                  name, r->section);
         return 1;
     }
     if (r->s->from[id].source == LG_FROM_FILE && lg_setting_rows[id].opt.type != LG_TYPE_list) {

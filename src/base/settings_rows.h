@@ -1,7 +1,8 @@
 /*
  * base/settings_rows: what the parts of base/settings share: the table as data, and the one parser of values.
  *
- * settings.c resolves, settings_value.c parses, settings_file.c reads lagoon.conf, settings_text.c writes for people.
+ * settings.c resolves, settings_value.c parses, settings_file.c reads lagoon.conf, settings_text.c writes for
+ * people.
  */
 #ifndef LG_BASE_SETTINGS_ROWS_H
 #define LG_BASE_SETTINGS_ROWS_H
@@ -32,15 +33,16 @@ typedef struct lg_given {
     int line;
 } lg_given;
 
-/* Parse g->text by opt's type and limits into opt->offset of `base`. A list grows, in the arena. LG_E_INPUT says what
- * is wrong and what would be right, without subject. */
-LG_NODISCARD lg_status lg_value_store(const lg_option *opt, const lg_given *g, void *base, lg_arena *a, lg_err *err);
+/* Parse g->text by opt's type and limits into opt->offset of `base`. A list grows, in the arena. LG_E_INPUT
+ * says what is wrong and what would be right, without subject. */
+LG_NODISCARD lg_status lg_value_store(const lg_option *opt, const lg_given *g, void *base, lg_arena *a,
+                                      lg_err *err);
 /* "auto, cuda:N" for "auto|cuda:*". */
 void lg_choices(const char *limits, lg_buf *out);
 /* True when both values of the setting are the same; lists are never compared (true). */
 bool lg_value_same(const lg_option *opt, const lg_settings *a, const lg_settings *b);
-/* Store a value of a setting and note where it came from; the first element of a list from a stronger source drops
- * those of the weaker. */
+/* Store a value of a setting and note where it came from; the first element of a list from a stronger source
+ * drops those of the weaker. */
 LG_NODISCARD lg_status lg_setting_store(lg_settings *s, lg_setting_id id, const lg_given *g, lg_err *err);
 
 /* Read the file at s->conf_path, if there is one, into s. */

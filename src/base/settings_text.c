@@ -10,7 +10,7 @@
 
 #include "base/settings_rows.h"
 
-enum { HELP_WIDTH = 100, HELP_COLUMN = 30, FILE_WIDTH = 110, TEMPLATE_MAX = 1 << 20 };
+enum { HELP_WIDTH = 100, HELP_COLUMN = 30, FILE_WIDTH = 100, TEMPLATE_MAX = 1 << 20 };
 
 const char *lg_setting_name(lg_setting_id id)
 {
@@ -50,8 +50,8 @@ void lg_setting_origin(const lg_settings *s, lg_setting_id id, lg_buf *out)
     }
 }
 
-// Appends text in lines of at most `width`, broken at blanks; `column` is where the first line stands already, and
-// later ones begin with `head`.
+// Appends text in lines of at most `width`, broken at blanks; `column` is where the first line stands
+// already, and later ones begin with `head`.
 static void wrapped(lg_buf *out, const char *text, size_t column, size_t width, const char *head)
 {
     bool first = true;
@@ -89,7 +89,8 @@ static void flag_column(const lg_option *opt, const char *alias, lg_buf *out)
         const char *name = i == 0 ? opt->name : alias;
         if (!name)
             continue;
-        (void)lg_buf_addf(out, "%s--%s%s", i ? ", " : "", opt->type == LG_TYPE_bool && opt->def ? "[no-]" : "", name);
+        (void)lg_buf_addf(out, "%s--%s%s", i ? ", " : "",
+                          opt->type == LG_TYPE_bool && opt->def ? "[no-]" : "", name);
     }
     for (size_t i = start; i < out->n; i++)
         if (out->p[i] == '_')
@@ -152,7 +153,8 @@ static void help_group(const lg_command *cmd, lg_setting_group group, lg_buf *ou
         help_line(&row->opt, row->alias, out);
         for (size_t k = 0; k < lg_n_shorthands; k++)
             if (lg_shorthands[k].id == *i)
-                help_line(&(lg_option){.name = lg_shorthands[k].flag, .help = lg_shorthands[k].help}, NULL, out);
+                help_line(&(lg_option){.name = lg_shorthands[k].flag, .help = lg_shorthands[k].help}, NULL,
+                          out);
     }
 }
 
@@ -165,8 +167,9 @@ void lg_settings_help(const lg_command *cmd, lg_buf *out)
     for (int g = 0; g < LG_N_GROUPS; g++)
         help_group(cmd, (lg_setting_group)g, out);
     if (cmd->settings)
-        (void)lg_buf_addz(out, "\nA setting --some-name can also be the variable LAGOON_SOME_NAME or the line\n"
-                               "'some_name = value' of lagoon.conf; 'lagoon --init' writes that file with all of them.\n");
+        (void)lg_buf_addz(
+            out, "\nA setting --some-name can also be the variable LAGOON_SOME_NAME or the line\n"
+                 "'some_name = value' of lagoon.conf; 'lagoon --init' writes that file with all of them.\n");
     if (cmd->notes)
         (void)lg_buf_addf(out, "\n%s\n", cmd->notes);
 }
@@ -182,15 +185,17 @@ static void describe_values(const lg_option *opt, lg_buf *out)
 
     switch (opt->type) {
     case LG_TYPE_bool: (void)lg_buf_addz(out, " yes or no."); break;
-    case LG_TYPE_int: (void)lg_buf_addf(out, " A whole number from %.*s to %s.", lo_n, limits, dots + 2); break;
+    case LG_TYPE_int:
+        (void)lg_buf_addf(out, " A whole number from %.*s to %s.", lo_n, limits, dots + 2);
+        break;
     case LG_TYPE_num: (void)lg_buf_addf(out, " A number from %.*s to %s.", lo_n, limits, dots + 2); break;
     case LG_TYPE_secs:
-        (void)lg_buf_addf(out, " A duration (90s, 5min, 2h; seconds when bare) from %.*s to %s s.", lo_n, limits,
-                          dots + 2);
+        (void)lg_buf_addf(out, " A duration (90s, 5min, 2h; seconds when bare) from %.*s to %s s.", lo_n,
+                          limits, dots + 2);
         break;
     case LG_TYPE_size:
-        (void)lg_buf_addf(out, " A size (24GB, 24GiB; %s when bare)%s.", strstr(limits, "MiB") ? "MiB" : "bytes",
-                          strstr(limits, "auto") ? " or auto" : "");
+        (void)lg_buf_addf(out, " A size (24GB, 24GiB; %s when bare)%s.",
+                          strstr(limits, "MiB") ? "MiB" : "bytes", strstr(limits, "auto") ? " or auto" : "");
         break;
     case LG_TYPE_str:
     case LG_TYPE_list:
@@ -241,12 +246,14 @@ void lg_settings_template(const lg_setting_id *ids, lg_buf *out)
 
     (void)lg_buf_addz(
         out,
-        "# lagoon.conf: settings of lagoon, one 'key = value' a line. Take the # off a line to change its value.\n"
-        "# A flag (--kv-type) beats a variable (LAGOON_KV_TYPE), which beats this file, which beats the default.\n"
+        "# lagoon.conf: settings of lagoon, one 'key = value' a line. Take the # off a line to change its\n"
+        "# value. A flag (--kv-type) beats a variable (LAGOON_KV_TYPE), which beats this file, which beats\n"
+        "# the default.\n"
         "#\n"
-        "# Lines that begin with # are comments. A line may have 199 bytes. What follows a space and ; is a comment\n"
-        "# too, so no value can hold that. [client NAME] at the end of the file, followed by api_key = KEY, gives a\n"
-        "# key's owner a name. yes, true, on, 1 mean yes; no, false, off, 0 mean no.\n");
+        "# Lines that begin with # are comments. A line may have 199 bytes. What follows a space and ; is a\n"
+        "# comment too, so no value can hold that. [client NAME] at the end of the file, followed by\n"
+        "# api_key = KEY, gives a key's owner a name. yes, true, on and 1 mean the same, and so do no,\n"
+        "# false, off and 0.\n");
     for (int i = 0; i < LG_N_SETTINGS; i++) {
         const lg_setting_row *row = &lg_setting_rows[i];
         if (!wanted(ids, (lg_setting_id)i))

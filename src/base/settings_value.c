@@ -1,5 +1,6 @@
 /*
- * base/settings_value: the one parser of numbers, sizes, durations, booleans and choices, wherever they stand.
+ * base/settings_value: the one parser of numbers, sizes, durations, booleans and choices, wherever they
+ * stand.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -249,7 +250,8 @@ bool lg_value_same(const lg_option *opt, const lg_settings *a, const lg_settings
     return true;
 }
 
-// Edit distance in which two neighbours that changed places count once; words longer than the table are "far".
+// Edit distance in which two neighbours that changed places count once; words longer than the table are
+// "far".
 static int distance(const char *a, const char *b)
 {
     enum { LONGEST = 48 };

@@ -1,6 +1,6 @@
 /*
- * base/str: see str.h. Nothing here allocates except the parser of very long decimal numbers, and nothing depends on
- * the locale: strtod is handed the decimal point that the process's locale wants.
+ * base/str: see str.h. Nothing here allocates except the parser of very long decimal numbers, and nothing
+ * depends on the locale: strtod is handed the decimal point that the process's locale wants.
  */
 #include "base/str.h"
 
@@ -70,8 +70,8 @@ bool lg_str_i64(lg_str s, int64_t *out)
     return true;
 }
 
-// Matches [+-] digits [. digits] [e [+-] digits] with a digit on at least one side of the point. Gives the place of
-// the point, or s.n. Keeps hexadecimal, "inf", "nan" and blanks away from strtod.
+// Matches [+-] digits [. digits] [e [+-] digits] with a digit on at least one side of the point. Gives the
+// place of the point, or s.n. Keeps hexadecimal, "inf", "nan" and blanks away from strtod.
 static bool decimal_shape(lg_str s, size_t *point)
 {
     size_t i = s.n > 0 && (s.p[0] == '-' || s.p[0] == '+');
@@ -132,8 +132,8 @@ bool lg_str_f64(lg_str s, double *out)
     return true;
 }
 
-// What Unicode table 3-7 says of a sequence that begins with `lead`: its length (0 for a byte that begins none) and
-// the range of its second byte; later bytes are 80..BF.
+// What Unicode table 3-7 says of a sequence that begins with `lead`: its length (0 for a byte that begins
+// none) and the range of its second byte; later bytes are 80..BF.
 static int sequence(unsigned char lead, unsigned char *lo, unsigned char *hi)
 {
     *lo = 0x80;
@@ -158,7 +158,8 @@ static int sequence(unsigned char lead, unsigned char *lo, unsigned char *hi)
     return 4;
 }
 
-// How many bytes at p belong to one sequence, complete or not; *want is the length it would have (0: none begins).
+// How many bytes at p belong to one sequence, complete or not; *want is the length it would have (0: none
+// begins).
 static int matched(const unsigned char *p, size_t n, int *want)
 {
     unsigned char lo, hi;

@@ -1,6 +1,6 @@
 /*
- * fuzz/fuzz_json: any bytes through base/json, with and without repair. What parses must dump, the dump must parse
- * to the same dump, and every accessor must answer on every node.
+ * fuzz/fuzz_json: any bytes through base/json, with and without repair. What parses must dump, the dump must
+ * parse to the same dump, and every accessor must answer on every node.
  */
 #include "base/json.h"
 

@@ -1,6 +1,7 @@
 /*
- * fuzz/fuzz_settings: the input is a command line (up to the first empty line, a word a line) and a lagoon.conf behind
- * it. Whatever they say, loading succeeds or gives one clean line, and what it accepted can be listed.
+ * fuzz/fuzz_settings: the input is a command line (up to the first empty line, a word a line) and a
+ * lagoon.conf behind it. Whatever they say, loading succeeds or gives one clean line, and what it accepted
+ * can be listed.
  */
 #include <stdio.h>
 #include <stdlib.h>

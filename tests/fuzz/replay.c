@@ -1,6 +1,6 @@
 /*
- * fuzz/replay: runs a fuzz target over its corpus as an ordinary test, without libFuzzer: each file as it is, cut
- * short at up to 64 places, and with 64 small mutations that depend only on the file's bytes.
+ * fuzz/replay: runs a fuzz target over its corpus as an ordinary test, without libFuzzer: each file as it is,
+ * cut short at up to 64 places, and with 64 small mutations that depend only on the file's bytes.
  *
  *     replay_NAME CORPUS_FOLDER...      run;  prints what it did, fails when a folder is empty
  *     replay_NAME FILE...               run these files only: how one looks at a finding of `make fuzz`

@@ -1,5 +1,6 @@
 /*
- * unit/fault: see fault.h. The linker's --wrap sends each call of f to __wrap_f, from which __real_f is the original.
+ * unit/fault: see fault.h. The linker's --wrap sends each call of f to __wrap_f, from which __real_f is the
+ * original.
  */
 #include "fault.h"
 

@@ -15,7 +15,14 @@
 
 #include <stdlib.h>
 
-typedef enum fault_kind { FAULT_ALLOC, FAULT_READ, FAULT_WRITE, FAULT_FSYNC, FAULT_RENAME, FAULT_KINDS } fault_kind;
+typedef enum fault_kind {
+    FAULT_ALLOC,
+    FAULT_READ,
+    FAULT_WRITE,
+    FAULT_FSYNC,
+    FAULT_RENAME,
+    FAULT_KINDS
+} fault_kind;
 
 /* From now on the n-th call (from 1) of that kind fails: NULL, or -1 with errno EIO (ENOSPC for writes). */
 void fault_arm(fault_kind kind, long n);

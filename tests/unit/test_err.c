@@ -83,8 +83,9 @@ static void sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(set_and_line),      cmocka_unit_test(null_error),        cmocka_unit_test(control_bytes),
-        cmocka_unit_test(cut_on_a_character), cmocka_unit_test(short_line_buffer), cmocka_unit_test(sums),
+        cmocka_unit_test(set_and_line),      cmocka_unit_test(null_error),
+        cmocka_unit_test(control_bytes),     cmocka_unit_test(cut_on_a_character),
+        cmocka_unit_test(short_line_buffer), cmocka_unit_test(sums),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * unit/test_file: maps, whole reads, and above all atomic replacement: whatever fails, the old file stays whole and
- * no temporary file is left behind.
+ * unit/test_file: maps, whole reads, and above all atomic replacement: whatever fails, the old file stays
+ * whole and no temporary file is left behind.
  */
 #include "check.h"
 
@@ -171,7 +171,8 @@ static void large_and_small_writes(void **state)
     for (size_t i = 0; i < N; i++)
         data[i] = (unsigned char)(i * 31 >> 3);
     assert_int_equal(lg_out_open(in_dir("big"), &o, NULL), LG_OK);
-    for (size_t at = 0, step = 1; at < N; at += step, step = step * 3 % 300007) // around the size of the buffer
+    for (size_t at = 0, step = 1; at < N;
+         at += step, step = step * 3 % 300007) // around the size of the buffer
         lg_out_write(o, data + at, step < N - at ? step : N - at);
     assert_int_equal(lg_out_pos(o), N);
     assert_int_equal(lg_out_commit(o, NULL), LG_OK);

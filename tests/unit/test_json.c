@@ -1,6 +1,6 @@
 /*
- * unit/test_json: what is accepted, repaired and refused (with its place), numbers by text, look-up, Python's output
- * form, limits, and memory that runs out at every allocation, jansson's included.
+ * unit/test_json: what is accepted, repaired and refused (with its place), numbers by text, look-up, Python's
+ * output form, limits, and memory that runs out at every allocation, jansson's included.
  */
 #include "check.h"
 
@@ -25,15 +25,15 @@ static lg_json_doc *parse(lg_str text, const lg_json_limits *lim)
     return doc;
 }
 
-#define assert_dump(in, lim, want)                                                                             \
-    do {                                                                                                       \
-        lg_json_doc *doc_ = parse(LG_STR(in), lim);                                                            \
-        lg_buf out_;                                                                                           \
-        lg_buf_init(&out_, 1 << 20);                                                                           \
-        assert_true(lg_json_dump(lg_json_root(doc_), &out_));                                                  \
-        assert_str(lg_buf_str(&out_), want);                                                                   \
-        lg_buf_free(&out_);                                                                                    \
-        lg_json_free(doc_);                                                                                    \
+#define assert_dump(in, lim, want)                            \
+    do {                                                      \
+        lg_json_doc *doc_ = parse(LG_STR(in), lim);           \
+        lg_buf out_;                                          \
+        lg_buf_init(&out_, 1 << 20);                          \
+        assert_true(lg_json_dump(lg_json_root(doc_), &out_)); \
+        assert_str(lg_buf_str(&out_), want);                  \
+        lg_buf_free(&out_);                                   \
+        lg_json_free(doc_);                                   \
     } while (0)
 
 static void dumps(void **state)
@@ -45,7 +45,8 @@ static void dumps(void **state)
                 "{\"b\": [1, 2, {\"x\": null}], \"a\": true, \"c\": false}");
     assert_dump("\"\\u0041\\/\\b\\f\\n\\r\\t\\\"\\\\\\u0000\\u001f\x7f<>&'\\u2028\"", &strict,
                 "\"A/\\b\\f\\n\\r\\t\\\"\\\\\\u0000\\u001f\x7f<>&'\xE2\x80\xA8\"");
-    assert_dump("\"\\u00e9 \\ud83d\\uDE00 \xF0\x9F\x98\x80\"", &strict, "\"\xC3\xA9 \xF0\x9F\x98\x80 \xF0\x9F\x98\x80\"");
+    assert_dump("\"\\u00e9 \\ud83d\\uDE00 \xF0\x9F\x98\x80\"", &strict,
+                "\"\xC3\xA9 \xF0\x9F\x98\x80 \xF0\x9F\x98\x80\"");
     // duplicates: last value, first position
     assert_dump("{\"a\":1,\"b\":2,\"a\":{\"z\":3}}", &strict, "{\"a\": {\"z\": 3}, \"b\": 2}");
 }
@@ -298,7 +299,8 @@ static void refusals(void **state)
         {"-", "JSON line 1, column 1: not a number in JSON's form (such as 10, -0.5, 1e-3)"},
         {"1.", "JSON line 1, column 1: not a number in JSON's form (such as 10, -0.5, 1e-3)"},
         {"1e", "JSON line 1, column 1: not a number in JSON's form (such as 10, -0.5, 1e-3)"},
-        {"[\"ab\n", "JSON line 1, column 5: a control character in a string must be written as an escape such as \\n"},
+        {"[\"ab\n",
+         "JSON line 1, column 5: a control character in a string must be written as an escape such as \\n"},
         {"[\"ab", "JSON line 1, column 2: a string begins here and never ends"},
         {"\"\\", "JSON line 1, column 2: the text ends inside a string"},
         {"\"\\x\"", "JSON line 1, column 2: unknown escape; \\\\ is a backslash"},
@@ -363,8 +365,9 @@ static void quote_any_bytes(void **state)
 
 static void every_allocation(void **state)
 {
-    static const char text[] = "{\"a\":[1,2.5,\"x\",{\"b\":null,\"c\":[true,false]}],\"d\":\"\\ud800\",\"e\":1,\"f\":1,\"g\":1,"
-                               "\"h\":1,\"i\":1,\"j\":1,\"k\":1,\"l\":123456789012345678901234567890}";
+    static const char text[] =
+        "{\"a\":[1,2.5,\"x\",{\"b\":null,\"c\":[true,false]}],\"d\":\"\\ud800\",\"e\":1,\"f\":1,\"g\":1,"
+        "\"h\":1,\"i\":1,\"j\":1,\"k\":1,\"l\":123456789012345678901234567890}";
     long n = 1;
 
     (void)state;

@@ -1,5 +1,6 @@
 /*
- * unit/test_log: the form of a record, levels, cleaning, length, and records of many threads that must not mix.
+ * unit/test_log: the form of a record, levels, cleaning, length, and records of many threads that must not
+ * mix.
  */
 #include "check.h"
 

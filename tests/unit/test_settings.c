@@ -1,6 +1,6 @@
 /*
- * unit/test_settings: precedence, every way to spell a flag, the file with all its traps, exact lines of errors and
- * warnings, help and the annotated file, and memory that runs out.
+ * unit/test_settings: precedence, every way to spell a flag, the file with all its traps, exact lines of
+ * errors and warnings, help and the annotated file, and memory that runs out.
  */
 #include "check.h"
 
@@ -38,7 +38,8 @@ static const lg_option options[] = {
 static const lg_setting_id ids[] = {LG_SET_model, LG_SET_draft, LG_SET_device, LG_SET_ctx, LG_SET_threads,
                                     LG_SET_kv_type, LG_SET_thinking, LG_SET_temperature, LG_SET_cache_ram,
                                     LG_SET_stop_grace, LG_SET_api_key, LG_SET_END};
-static const lg_command command = {"test", "test WORD [options]", "Tests.", ids, options, 0, 2, "WORD", "Notes."};
+static const lg_command command = {"test",  "test WORD [options]", "Tests.", ids, options, 0, 2, "WORD",
+                                   "Notes."};
 
 typedef struct loaded {
     lg_settings s;
@@ -148,8 +149,8 @@ static void spellings(void **state)
     loaded l;
 
     (void)state;
-    load(&l, "-c", "5", "--temp=0.5", "-n7", "--stop", "a", "-j", "--stop=b=c", "--no-think", "first", "--kv-type", "f32",
-         "-p", "--help", "-", "--", NULL);
+    load(&l, "-c", "5", "--temp=0.5", "-n7", "--stop", "a", "-j", "--stop=b=c", "--no-think", "first",
+         "--kv-type", "f32", "-p", "--help", "-", "--", NULL);
     assert_int_equal(l.st, LG_OK);
     assert_int_equal(l.s.ctx, 5);
     assert_true(l.s.temperature == 0.5);
@@ -167,8 +168,8 @@ static void spellings(void **state)
     assert_string_equal(l.w.arg[1], "-");
     done(&l);
 
-    load(&l, "-jn", "9", "--mini", "--no-draft", "--json=no", "--thinking=off", "--room=1.5GB", "--wait", "500ms", "--",
-         "-x", "--y", NULL);
+    load(&l, "-jn", "9", "--mini", "--no-draft", "--json=no", "--thinking=off", "--room=1.5GB", "--wait",
+         "500ms", "--", "-x", "--y", NULL);
     assert_int_equal(l.st, LG_OK);
     assert_int_equal(l.o.n, 9);
     assert_false(l.o.json);
@@ -240,8 +241,10 @@ static void warnings(void **state)
     assert_int_equal(setenv("LAGOON_CTXX", "1", 1), 0);
     load(&l, NULL);
     assert_int_equal(l.w.n_warning, 2);
-    assert_string_equal(l.w.warning[0], "~/.config/lagoon/lagoon.conf holds an API key and others can read it; run chmod 600, "
-                                        "or use api_key_file");
+    assert_string_equal(
+        l.w.warning[0],
+        "~/.config/lagoon/lagoon.conf holds an API key and others can read it; run chmod 600, "
+        "or use api_key_file");
     assert_string_equal(l.w.warning[1], "LAGOON_CTXX is set but is no setting; did you mean LAGOON_CTX?");
     done(&l);
 }
@@ -253,15 +256,18 @@ static void refused_words(void **state)
     } cases[] = {
         {"--threds", "4", "unknown flag '--threds' of test; did you mean '--threads'?"},
         {"--kv_type", "f16", "unknown flag '--kv_type' of test; did you mean '--kv-type'?"},
-        {"--completely-unknown", NULL, "unknown flag '--completely-unknown' of test; 'lagoon test --help' lists them"},
-        {"--port", "1", "unknown flag '--port' of test; 'lagoon test --help' lists them"}, // not taken by this one
+        {"--completely-unknown", NULL,
+         "unknown flag '--completely-unknown' of test; 'lagoon test --help' lists them"},
+        // not taken by this one
+        {"--port", "1", "unknown flag '--port' of test; 'lagoon test --help' lists them"},
         {"-q", NULL, "unknown flag '-q' of test; 'lagoon test --help' lists them"},
         {"--ctx", NULL, "--ctx needs a value: --ctx N"},
         {"-c", NULL, "-c needs a value: -c N"},
         {"--ctx=", NULL, "--ctx: '' is not a whole number from 0 to 16777216"},
         {"-cabc", NULL, "--ctx: 'abc' is not a whole number from 0 to 16777216"},
         {"--ctx", "-1", "--ctx: '-1' is not a whole number from 0 to 16777216"},
-        {"--ctx", "99999999999999999999", "--ctx: '99999999999999999999' is not a whole number from 0 to 16777216"},
+        {"--ctx", "99999999999999999999",
+         "--ctx: '99999999999999999999' is not a whole number from 0 to 16777216"},
         {"-n", "101", "--max-tokens: '101' is not a whole number from 0 to 100"},
         {"--temp", "5.1", "--temp: '5.1' is not a number from 0 to 5"},
         {"--temp", "nan", "--temp: 'nan' is not a number from 0 to 5"},
@@ -325,8 +331,10 @@ static void file_forms(void **state)
     loaded l;
 
     (void)state;
-    write_conf("\xEF\xBB\xBF# comment\n; another\n\n  ctx = 7 ; remark\r\n\tkv_type: f32\nmodel=a b = c  \nport = 1\n"
-               "api_key = one\napi_key =\n[client bob the builder]\n  api_key = two\n");
+    write_conf(
+        "\xEF\xBB\xBF# comment\n; another\n\n  ctx = 7 ; remark\r\n\tkv_type: f32\n"
+        "model=a b = c  \nport = 1\n"
+        "api_key = one\napi_key =\n[client bob the builder]\n  api_key = two\n");
     load(&l, NULL);
     assert_int_equal(l.st, LG_OK);
     assert_true(l.s.conf_read);
@@ -484,7 +492,8 @@ static void annotated_file(void **state)
     assert_int_equal(lg_settings_init(NULL, path, sizeof path, &err), LG_OK);
     assert_string_equal(path, conf);
     assert_int_equal(lg_settings_init(NULL, path, sizeof path, &err), LG_E_INPUT);
-    assert_line(&err, "~/.config/lagoon/lagoon.conf: exists and is left as it is; move it away to get a fresh one");
+    assert_line(&err,
+                "~/.config/lagoon/lagoon.conf: exists and is left as it is; move it away to get a fresh one");
     load(&with, NULL); // as written, it changes nothing
     assert_int_equal(with.st, LG_OK);
     assert_true(with.s.conf_read);
@@ -528,16 +537,18 @@ static void values(void **state)
         const char *text;
         bool ok;
         size_t bytes;
-    } sizes[] = {{"0", true, 0},          {"12", true, 12 << 20},         {"12B", true, 12},  {"2KiB", true, 2048},
-                 {"2kB", true, 2000},     {"1.5GB", true, 1500000000},    {"1G", true, 1 << 30}, {"", false, 0},
-                 {"GB", false, 0},        {"-1", false, 0},               {"1 GB", false, 0}, {"1e3", false, 0},
-                 {"99999999TB", false, 0}, {"1.2.3MB", false, 0},         {"1GBx", false, 0}};
+    } sizes[] = {{"0", true, 0},           {"12", true, 12 << 20}, {"12B", true, 12},
+                 {"2KiB", true, 2048},     {"2kB", true, 2000},    {"1.5GB", true, 1500000000},
+                 {"1G", true, 1 << 30},    {"", false, 0},         {"GB", false, 0},
+                 {"-1", false, 0},         {"1 GB", false, 0},     {"1e3", false, 0},
+                 {"99999999TB", false, 0}, {"1.2.3MB", false, 0},  {"1GBx", false, 0}};
     static const struct {
         const char *text;
         bool ok;
         double secs;
-    } times[] = {{"5", true, 5},     {"500ms", true, 0.5}, {"1.5min", true, 90}, {"2h", true, 7200}, {"1d", true, 86400},
-                 {"", false, 0},     {"min", false, 0},    {"5x", false, 0},     {"-5", false, 0}};
+    } times[] = {{"5", true, 5},     {"500ms", true, 0.5}, {"1.5min", true, 90},
+                 {"2h", true, 7200}, {"1d", true, 86400},  {"", false, 0},
+                 {"min", false, 0},  {"5x", false, 0},     {"-5", false, 0}};
 
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {

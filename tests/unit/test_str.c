@@ -1,6 +1,6 @@
 /*
- * unit/test_str: slices, numbers, and UTF-8 against a table of all the ways to be wrong; every code point goes there
- * and back.
+ * unit/test_str: slices, numbers, and UTF-8 against a table of all the ways to be wrong; every code point
+ * goes there and back.
  */
 #include "check.h"
 
@@ -66,13 +66,15 @@ static void integers(void **state)
 
 static void floats(void **state)
 {
-    static const char *const bad[] = {"", "-", ".", "e5", "1e", "1e+", "inf", "nan", "0x1p3", "1 ", " 1", "1.2.3", "1,5",
-                                      "1e400", "--1", "1f", "1e5.0"};
+    static const char *const bad[] = {"",   "-",  ".",     "e5",  "1e",    "1e+", "inf", "nan",  "0x1p3",
+                                      "1 ", " 1", "1.2.3", "1,5", "1e400", "--1", "1f",  "1e5.0"};
     static const struct {
         const char *text;
         double value;
-    } good[] = {{"1", 1}, {"-0.5", -0.5}, {".5", 0.5}, {"5.", 5}, {"1e3", 1000}, {"+1E-3", 0.001}, {"1e-400", 0},
-                {"179769313486231570000000000000000000000e270", 1.7976931348623157e308}};
+    } good[] = {{"1", 1},      {"-0.5", -0.5},
+                {".5", 0.5},   {"5.", 5},
+                {"1e3", 1000}, {"+1E-3", 0.001},
+                {"1e-400", 0}, {"179769313486231570000000000000000000000e270", 1.7976931348623157e308}};
     char many[4000];
     double v;
 
@@ -127,8 +129,8 @@ static void every_code_point(void **state)
         if (lg_utf8_complete(b, (size_t)n) != (size_t)n)
             fail_msg("U+%04X is taken for incomplete", (unsigned)cp);
         for (int cut = 1; cut < n; cut++) {
-            if (lg_utf8_complete(b, (size_t)cut) != 0 || lg_utf8_step(b, (size_t)cut, &back) != 1 || back != -1 ||
-                lg_utf8_bad_len(b, (size_t)cut) != cut)
+            if (lg_utf8_complete(b, (size_t)cut) != 0 || lg_utf8_step(b, (size_t)cut, &back) != 1 ||
+                back != -1 || lg_utf8_bad_len(b, (size_t)cut) != cut)
                 fail_msg("U+%04X cut to %d bytes", (unsigned)cp, cut);
         }
     }
@@ -140,14 +142,24 @@ static void ill_formed(void **state)
         const char *bytes;
         int bad; // bytes of the maximal subpart
     } cases[] = {
-        {"\x80", 1}, {"\xBF", 1}, {"\xC0\x80", 1}, {"\xC1\xBF", 1}, {"\xF5\x80\x80\x80", 1}, {"\xFF", 1},
+        {"\x80", 1},
+        {"\xBF", 1},
+        {"\xC0\x80", 1},
+        {"\xC1\xBF", 1},
+        {"\xF5\x80\x80\x80", 1},
+        {"\xFF", 1},
         {"\xE0\x80\x80", 1},     // overlong
         {"\xE0\x9F\xBF", 1},     // overlong
         {"\xED\xA0\x80", 1},     // surrogate
         {"\xF0\x80\x80\x80", 1}, // overlong
         {"\xF0\x8F\xBF\xBF", 1}, // overlong
         {"\xF4\x90\x80\x80", 1}, // past U+10FFFF
-        {"\xC3x", 1}, {"\xE2\x82x", 2}, {"\xE2x", 1}, {"\xF0\x9F\x98x", 3}, {"\xF0\x9Fx", 2}, {"\xE1\x80\xE2", 2},
+        {"\xC3x", 1},
+        {"\xE2\x82x", 2},
+        {"\xE2x", 1},
+        {"\xF0\x9F\x98x", 3},
+        {"\xF0\x9Fx", 2},
+        {"\xE1\x80\xE2", 2},
     };
 
     (void)state;
