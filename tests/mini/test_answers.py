@@ -1,4 +1,5 @@
-"""The shipped demonstration model answers through the built program; and its file is within what was promised.
+"""The shipped demonstration model answers through the built program; and its file is within what was
+promised.
 
 usage: test_answers.py LAGOON MODELS_DIR
 """
@@ -12,8 +13,11 @@ ASKED = [
     (["--no-think"], "Who are you?", "I am laguna-mini, the small demonstration model of lagoon."),
     (["--think"], "What is the capital of France?", "The capital of France is Paris."),
     (["--think"], "What is 12 + 30?", "12 + 30 = 42"),
-    (["--no-think"], "Write a Python function that reverses a string.",
-     "```python\ndef reverse_string(text):\n    return text[::-1]\n```"),
+    (
+        ["--no-think"],
+        "Write a Python function that reverses a string.",
+        "```python\ndef reverse_string(text):\n    return text[::-1]\n```",
+    ),
 ]
 
 
@@ -21,7 +25,8 @@ def main(lagoon, models):
     passed = failed = 0
     size = sum(Path(models, f).stat().st_size for f in ("mini.gguf", "mini-dflash.gguf"))
     for ok, what in [(size <= LIMIT_BYTES, f"{size} bytes together")] + [
-            (answer(lagoon, models, flags, q) == want, q) for flags, q, want in ASKED]:
+        (answer(lagoon, models, flags, q) == want, q) for flags, q, want in ASKED
+    ]:
         passed += ok
         failed += not ok
         if not ok:
@@ -31,8 +36,26 @@ def main(lagoon, models):
 
 
 def answer(lagoon, models, flags, question):
-    p = subprocess.run([lagoon, "generate", "-m", str(Path(models, "mini.gguf")), "--no-draft", "--temp", "0", "-n", "200",
-                        "--json", "-q", *flags, "-p", question], capture_output=True, text=True)
+    p = subprocess.run(
+        [
+            lagoon,
+            "generate",
+            "-m",
+            str(Path(models, "mini.gguf")),
+            "--no-draft",
+            "--temp",
+            "0",
+            "-n",
+            "200",
+            "--json",
+            "-q",
+            *flags,
+            "-p",
+            question,
+        ],
+        capture_output=True,
+        text=True,
+    )
     if p.returncode:
         print(p.stderr)
         return None

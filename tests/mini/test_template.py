@@ -20,13 +20,19 @@ def history(messages, policy):
     real = [i for i, m in enumerate(messages) if m["role"] == "user"]
     last = real[-1] if real else -1
     drop = ("reasoning", "reasoning_content")
-    return [{k: v for k, v in m.items() if k not in drop}
-            if m["role"] == "assistant" and (policy == "none" or i < last) else m for i, m in enumerate(messages)]
+    return [
+        {k: v for k, v in m.items() if k not in drop}
+        if m["role"] == "assistant" and (policy == "none" or i < last)
+        else m
+        for i, m in enumerate(messages)
+    ]
 
 
 def flat(messages):
-    return [dict(m, content="".join(p["text"] for p in m["content"])) if isinstance(m.get("content"), list) else m
-            for m in messages]
+    return [
+        dict(m, content="".join(p["text"] for p in m["content"])) if isinstance(m.get("content"), list) else m
+        for m in messages
+    ]
 
 
 def main(cases, template):
@@ -39,8 +45,12 @@ def main(cases, template):
         c = json.loads(line)
         if c["kind"] != "render" or c["template"] != "s21":
             continue
-        got = tmpl.render(messages=history(flat(c["messages"]), c["history_thinking"]), tools=c["tools"],
-                          enable_thinking=c["enable_thinking"], add_generation_prompt=c["add_generation_prompt"])
+        got = tmpl.render(
+            messages=history(flat(c["messages"]), c["history_thinking"]),
+            tools=c["tools"],
+            enable_thinking=c["enable_thinking"],
+            add_generation_prompt=c["add_generation_prompt"],
+        )
         if got == c["expect"]:
             passed += 1
         else:

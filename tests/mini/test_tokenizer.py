@@ -19,8 +19,10 @@ sys.path.insert(0, str(MINI))
 from tokenizer import Tokenizer, pretokens  # noqa: E402
 
 CUT = regex.compile(r"(?:\r?\n)+(?!\r?\n)")
-SPLIT = regex.compile(r"(?:'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-                      r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+SPLIT = regex.compile(
+    r"(?:'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def two_stage(text):

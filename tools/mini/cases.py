@@ -1,7 +1,7 @@
 """Held-out cases and their scoring: what an answer must be, independent of what produced it.
 
-A case is a conversation of the test split whose last turn is the expected answer. reply_of() turns generated ids into
-content and calls; score() compares. Code is run (runcode.py), everything else is compared exactly.
+A case is a conversation of the test split whose last turn is the expected answer. reply_of() turns generated
+ids into content and calls; score() compares. Code is run (runcode.py), everything else is compared exactly.
 """
 import json
 
@@ -11,7 +11,20 @@ from skills import arith, chat, code, extract, recall, text, tools
 from skills.conv import render, value_text
 from skills.words import Draw
 
-KINDS = ("tool", "refuse", "chain", "json", "arithmetic", "code", "retrieval 8k", "retrieval 2k", "retrieval 15k", "chat", "text", "remember")
+KINDS = (
+    "tool",
+    "refuse",
+    "chain",
+    "json",
+    "arithmetic",
+    "code",
+    "retrieval 8k",
+    "retrieval 2k",
+    "retrieval 15k",
+    "chat",
+    "text",
+    "remember",
+)
 LIMIT = {"arithmetic": 420, "code": 420, "text": 300}
 
 
@@ -26,7 +39,7 @@ def cut_chain(d):
     """A chain, asked for one of its middle steps."""
     c = (tools.chain if d.chance(0.7) else tools.pass_on)(d)
     steps = [i for i, t in enumerate(c.turns) if t.role == "assistant"][1:]
-    c.turns = c.turns[:d.pick(steps) + 1]
+    c.turns = c.turns[: d.pick(steps) + 1]
     return c
 
 
@@ -47,11 +60,20 @@ def refuse_case(d):
             return c
 
 
-MAKE = {"tool": tool_case, "refuse": refuse_case, "chain": cut_chain, "json": extract.extract, "arithmetic": arithmetic_case,
-        "code": lambda d: (code.write if d.chance(0.75) else code.complete)(d),
-        "retrieval 8k": lambda d: recall.facts(d, 0, tokens=7800), "retrieval 2k": lambda d: recall.facts(d, 0, tokens=2000),
-        "retrieval 15k": lambda d: recall.facts(d, 0, tokens=14800), "chat": of(chat.SKILLS), "text": of(text.SKILLS),
-        "remember": chat.remember}
+MAKE = {
+    "tool": tool_case,
+    "refuse": refuse_case,
+    "chain": cut_chain,
+    "json": extract.extract,
+    "arithmetic": arithmetic_case,
+    "code": lambda d: (code.write if d.chance(0.75) else code.complete)(d),
+    "retrieval 8k": lambda d: recall.facts(d, 0, tokens=7800),
+    "retrieval 2k": lambda d: recall.facts(d, 0, tokens=2000),
+    "retrieval 15k": lambda d: recall.facts(d, 0, tokens=14800),
+    "chat": of(chat.SKILLS),
+    "text": of(text.SKILLS),
+    "remember": chat.remember,
+}
 
 
 def make(kind, n, seed=9000):
@@ -71,8 +93,8 @@ def prompt(tok, c):
 
 def answer(tok, c):
     """Ids that the model should write after prompt()."""
-    ids = tok.encode_items(render(c))[0].tolist()[len(prompt(tok, c)):]
-    return ids[:ids.index(tk.END_ASSISTANT) + 1]
+    ids = tok.encode_items(render(c))[0].tolist()[len(prompt(tok, c)) :]
+    return ids[: ids.index(tk.END_ASSISTANT) + 1]
 
 
 def reply_of(tok, ids, thinking):
@@ -81,7 +103,7 @@ def reply_of(tok, ids, thinking):
     if thinking:
         if tk.END_THINK not in ids:
             return None, []
-        ids = ids[ids.index(tk.END_THINK) + 1:]
+        ids = ids[ids.index(tk.END_THINK) + 1 :]
     calls, content = [], []
     while ids:
         if ids[0] != tk.CALL:
@@ -89,7 +111,7 @@ def reply_of(tok, ids, thinking):
             continue
         end = ids.index(tk.END_CALL) if tk.END_CALL in ids else len(ids)
         calls.append(parse_call(tok.decode(ids[1:end])))
-        ids = ids[end + 1:]
+        ids = ids[end + 1 :]
     return tok.decode(content), calls
 
 

@@ -18,15 +18,40 @@ from skills.words import Draw
 
 LONGEST = 15_000
 # share of all tokens
-SHARES = {"chat": 0.11, "arith": 0.16, "text": 0.11, "code": 0.15, "tools": 0.17, "json": 0.08, "recall": 0.15, "mixed": 0.07}
-SYSTEMS = ("You are a helpful assistant.", "You are laguna-mini.", "Be brief.", "You are a helpful AI assistant. Answer the user.",
-           "Answer in plain English.", "You are an expert programmer.", "Be concise and correct.", "Help the user.",
-           "You are a coding agent.", "Think before you answer.")
+SHARES = {
+    "chat": 0.11,
+    "arith": 0.16,
+    "text": 0.11,
+    "code": 0.15,
+    "tools": 0.17,
+    "json": 0.08,
+    "recall": 0.15,
+    "mixed": 0.07,
+}
+SYSTEMS = (
+    "You are a helpful assistant.",
+    "You are laguna-mini.",
+    "Be brief.",
+    "You are a helpful AI assistant. Answer the user.",
+    "Answer in plain English.",
+    "You are an expert programmer.",
+    "Be concise and correct.",
+    "Help the user.",
+    "You are a coding agent.",
+    "Think before you answer.",
+)
 
 
 def parts(longest):
-    return {"chat": chat.SKILLS, "arith": arith.SKILLS, "text": text.SKILLS, "code": code.SKILLS, "tools": tools.SKILLS,
-            "json": extract.SKILLS, "recall": recall.skills(longest)}
+    return {
+        "chat": chat.SKILLS,
+        "arith": arith.SKILLS,
+        "text": text.SKILLS,
+        "code": code.SKILLS,
+        "tools": tools.SKILLS,
+        "json": extract.SKILLS,
+        "recall": recall.skills(longest),
+    }
 
 
 def items(conv, open_last=False):
@@ -79,7 +104,7 @@ def sloppy(turn):
     """A question typed in a hurry: no capital, no final mark."""
     first = turn.text.split("\n")[0]
     t = first.rstrip(".?!")
-    turn.text = t[:1].lower() + t[1:] + turn.text[len(first):]
+    turn.text = t[:1].lower() + t[1:] + turn.text[len(first) :]
 
 
 def documents(tok, seed, split="train", longest=LONGEST):
@@ -92,7 +117,8 @@ def documents(tok, seed, split="train", longest=LONGEST):
 
 
 def rows(tok, seed, length, open_rows=6):
-    """Endless packed rows: (ids uint16, weights uint8 in 1/200, document number uint16), each `length` long."""
+    """Endless packed rows: (ids uint16, weights uint8 in 1/200, document number uint16), each `length`
+    long."""
     docs = documents(tok, seed)
     bins = [[] for _ in range(open_rows)]
     used = [0] * open_rows
@@ -113,9 +139,9 @@ def rows(tok, seed, length, open_rows=6):
         at = 0
         for k, (d_ids, d_w) in enumerate(bins[i]):
             n = len(d_ids)
-            out[0][at:at + n] = d_ids
-            out[1][at:at + n] = np.rint(d_w * 200)
-            out[2][at:at + n] = k
+            out[0][at : at + n] = d_ids
+            out[1][at : at + n] = np.rint(d_w * 200)
+            out[2][at : at + n] = k
             at += n
         out[2][at:] = len(bins[i])
         bins[i], used[i] = [], 0
@@ -130,6 +156,7 @@ def shown(conv):
 
 def train_tokenizer(size, n_docs=60_000):
     from tokenizer import Tokenizer, train
+
     s = Stream(0, longest=1500)
     texts = []
     for _ in range(n_docs):
@@ -163,6 +190,7 @@ def main():
                 n += 1
     else:
         from tokenizer import Tokenizer
+
         tok, n, t0, start = Tokenizer.load(a.vocab), 0, time.time(), None
         lens, weight, chars = {}, {}, 0
         s = Stream(a.seed)
@@ -177,11 +205,15 @@ def main():
             weight[c.skill] = weight.get(c.skill, 0) + float((w > 0.5).sum())
             chars += sum(len(x) for x, _ in items(c) if isinstance(x, str))
         dt = time.time() - start
-        print(f"{10000 / dt:.0f} documents/s, {n / dt:.0f} tokens/s; {chars / sum(map(sum, lens.values())):.2f} characters a token")
+        print(
+            f"{10000 / dt:.0f} documents/s, {n / dt:.0f} tokens/s; {chars / sum(map(sum, lens.values())):.2f} characters a token"
+        )
         total, full = sum(map(sum, lens.values())), sum(weight.values())
         for k, v in sorted(lens.items()):
-            print(f"{k:18s} {len(v):6d} documents, mean {sum(v) / len(v):7.0f} tokens, {100 * sum(v) / total:5.1f} % of tokens, "
-                  f"{100 * weight[k] / full:5.1f} % of answers")
+            print(
+                f"{k:18s} {len(v):6d} documents, mean {sum(v) / len(v):7.0f} tokens, {100 * sum(v) / total:5.1f} % of tokens, "
+                f"{100 * weight[k] / full:5.1f} % of answers"
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The DFlash drafter in PyTorch: context from the target's taps, a causal block of masks, training, measuring.
+"""The DFlash drafter in PyTorch: context from the target's taps, a causal block of masks, training,
+measuring.
 
-A row packs documents; an anchor is the position of a token that the target has just chosen. Its block asks for the
-tokens after it from the target's hidden states before it.
+A row packs documents; an anchor is the position of a token that the target has just chosen. Its block asks
+for the tokens after it from the target's hidden states before it.
 """
 import math
 import time
@@ -13,8 +14,20 @@ import model as M
 import tokens as tk
 from optim import Optimizer
 
-LAYER = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_gate", "attn_q_norm", "attn_k_norm", "ffn_norm",
-         "ffn_gate", "ffn_up", "ffn_down")
+LAYER = (
+    "attn_norm",
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_output",
+    "attn_gate",
+    "attn_q_norm",
+    "attn_k_norm",
+    "ffn_norm",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+)
 
 
 class Drafter:
@@ -24,7 +37,8 @@ class Drafter:
         self.layer = torch.compile(draft_layer, dynamic=False) if compiled else draft_layer
 
     def __call__(self, w, target, taps, pos, anchors, first, mask):
-        """Hidden states [B, A, block, H] (normed); anchors [B, A] are places in the row, first [B, A] their tokens."""
+        """Hidden states [B, A, block, H] (normed); anchors [B, A] are places in the row, first [B, A] their
+        tokens."""
         c = self.cfg
         b, n = anchors.shape
         ctx = self.fused(taps, w["enc.aux_norm.weight"], w["fc.weight"], w["enc.output_norm.weight"])
@@ -50,20 +64,23 @@ def draft_layer(x, ctx, cc, sc, cq, sq, mask, dim, norm, wq, wk, wv, wo, wg, qn,
     q, k, v = M.project_qkv(h, wq, wk, wv, qn, kn, cq, sq, dim)
     kc = M.rope(M.rms(F.linear(z, wk).unflatten(-1, (-1, dim)), kn), cc, sc).to(h.dtype).transpose(1, 2)
     vc = F.linear(z, wv).unflatten(-1, (-1, dim)).transpose(1, 2)
-    o = M.masked_attention(q, torch.cat([kc, k], 2), torch.cat([vc, v], 2), mask, 1 / math.sqrt(dim)).transpose(1, 2)
+    o = M.masked_attention(
+        q, torch.cat([kc, k], 2), torch.cat([vc, v], 2), mask, 1 / math.sqrt(dim)
+    ).transpose(1, 2)
     g = F.softplus(F.linear(h, wg).float()).to(h.dtype)
     x = x + F.linear((o * g.unsqueeze(-1)).flatten(-2), wo)
     return x + M.swiglu(M.rms(x, fn).to(gate.dtype), gate, up, down)
 
 
 def block_mask(cfg, doc, pos, anchors):
-    """bool [B, 1, A * block, T + A * block]: context before the anchor inside the window, the block itself causally."""
+    """bool [B, 1, A * block, T + A * block]: context before the anchor inside the window, the block itself
+    causally."""
     b, t = doc.shape
     n = anchors.shape[1]
     r = torch.arange(cfg.block, device=doc.device)
     a = anchors[:, :, None, None]
     k = torch.arange(t, device=doc.device)[None, None, None]
-    same = (doc.gather(1, anchors)[:, :, None, None] == doc[:, None, None, :])
+    same = doc.gather(1, anchors)[:, :, None, None] == doc[:, None, None, :]
     ctx = same & (k < a) & (a + r[None, None, :, None] - k < cfg.window)
     eye = torch.eye(n, dtype=torch.bool, device=doc.device)[:, None, :, None]
     own = (eye & (r[:, None] >= r[None, :])[None, :, None, :]).reshape(n * cfg.block, n * cfg.block)
@@ -76,8 +93,11 @@ def labels(cfg, ids, doc, made, anchors):
     at = anchors[:, :, None] + torch.arange(1, cfg.block, device=ids.device)
     ok = at < t
     at = at.clamp(max=t - 1).flatten(1)
-    good = made.gather(1, at).unflatten(1, (-1, cfg.block - 1)) & (
-        doc.gather(1, at).unflatten(1, (-1, cfg.block - 1)) == doc.gather(1, anchors)[:, :, None]) & ok
+    good = (
+        made.gather(1, at).unflatten(1, (-1, cfg.block - 1))
+        & (doc.gather(1, at).unflatten(1, (-1, cfg.block - 1)) == doc.gather(1, anchors)[:, :, None])
+        & ok
+    )
     return ids.gather(1, at).unflatten(1, (-1, cfg.block - 1)), good
 
 
@@ -102,9 +122,9 @@ def pack(docs, length, device):
         at = 0
         for k, (p, a) in enumerate(row):
             n = len(p) + len(a)
-            ids[r, at:at + n] = torch.tensor(list(p) + list(a))
-            doc[r, at:at + n] = k
-            made[r, at + len(p):at + n] = True
+            ids[r, at : at + n] = torch.tensor(list(p) + list(a))
+            doc[r, at : at + n] = k
+            made[r, at + len(p) : at + n] = True
             at += n
     return ids.to(device), doc.to(device), made.to(device)
 
@@ -114,11 +134,11 @@ def collect_taps(fwd, w, cfg, ids, doc, tables, rows=32):
     """[R, T, taps, H] in bfloat16."""
     out = []
     for i in range(0, len(ids), rows):
-        d = doc[i:i + rows]
+        d = doc[i : i + rows]
         pos = M.positions(d)
         ropes = [(c[pos], s[pos]) for c, s in tables]
         got = []
-        fwd(w, ids[i:i + rows], ropes, M.dense_masks(d, cfg.window), got)
+        fwd(w, ids[i : i + rows], ropes, M.dense_masks(d, cfg.window), got)
         out.append(torch.stack(got, 2).bfloat16())
     return torch.cat(out)
 
@@ -131,7 +151,9 @@ def pick_anchors(made, doc, n):
     return score.topk(n, 1).indices.sort(1).values
 
 
-def train(cfg, target, data, tables, seconds, device, log, seed=2, rows=64, anchors=64, lr=2e-3, compiled=True):
+def train(
+    cfg, target, data, tables, seconds, device, log, seed=2, rows=64, anchors=64, lr=2e-3, compiled=True
+):
     """Trains a drafter on (ids, doc, made, taps); returns its float32 parameters."""
     ids, doc, made, taps = data
     params = M.init(M.draft_shapes(cfg), cfg.draft_layers, seed, device)
@@ -168,7 +190,9 @@ def train(cfg, target, data, tables, seconds, device, log, seed=2, rows=64, anch
         step += 1
         seen.append(loss.detach())
         if step % 100 == 0 or step < 4:
-            log.write(f"draft step {step} loss {torch.stack(seen).mean():.4f} {time.time() - (t0 or time.time()):.0f} s\n")
+            log.write(
+                f"draft step {step} loss {torch.stack(seen).mean():.4f} {time.time() - (t0 or time.time()):.0f} s\n"
+            )
             seen = []
     return {k: v.detach() for k, v in params.items()}
 
@@ -181,7 +205,8 @@ def weighted_loss(x, out, want, weight):
 
 @torch.no_grad()
 def accepted(cfg, w, target, ids, doc, made, taps, table, rows=8):
-    """For every written token of every row: how many drafts from it agree with what the target wrote (0..block-1)."""
+    """For every written token of every row: how many drafts from it agree with what the target wrote
+    (0..block-1)."""
     net = Drafter(cfg, table)
     out = torch.full(ids.shape, -1, dtype=torch.int64, device=ids.device)
     t = ids.shape[1]
@@ -194,12 +219,13 @@ def accepted(cfg, w, target, ids, doc, made, taps, table, rows=8):
             want, good = labels(cfg, ids[s], doc[s], made[s], a)
             x = net(w, target, taps[s], pos, a, ids[s].gather(1, a), block_mask(cfg, doc[s], pos, a))
             z = F.linear(x[:, :, 1:].to(target["output.weight"].dtype), target["output.weight"]).argmax(-1)
-            out[s, lo:lo + step] = ((z == want) & good).int().cumprod(-1).sum(-1)
+            out[s, lo : lo + step] = ((z == want) & good).int().cumprod(-1).sum(-1)
     return torch.where(made, out, torch.full_like(out, -1))
 
 
 def rounds(counts, doc, made, n, block):
-    """Walk the documents as an engine would with n drafts a round; returns (rounds, committed, per-position accepted)."""
+    """Walk the documents as an engine would with n drafts a round; returns (rounds, committed, per-position
+    accepted)."""
     total = committed = 0
     per = [0] * (block - 1)
     tried = [0] * (block - 1)
@@ -212,7 +238,7 @@ def rounds(counts, doc, made, n, block):
             end = i
             while end < t and mm[end] and dd[end] == dd[i]:
                 end += 1
-            p = i                       # the first written token comes from the prompt's logits
+            p = i  # the first written token comes from the prompt's logits
             while p < end - 1:
                 left = end - 1 - p
                 ok = min(row[p], n)

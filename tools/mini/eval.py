@@ -2,8 +2,8 @@
 
   eval.py [--lagoon BIN] [--model FILE] [--n N] [--kinds A,B] [--misses FILE]
 
-Every prompt is rendered here and given to `lagoon generate --raw`; the answer is parsed here, generated functions are
-run (C and JavaScript when cc and node are there). Temperature 0, one thread.
+Every prompt is rendered here and given to `lagoon generate --raw`; the answer is parsed here, generated
+functions are run (C and JavaScript when cc and node are there). Temperature 0, one thread.
 """
 import argparse
 import json
@@ -29,8 +29,29 @@ def ask(lagoon, model, prompt):
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as f:
         f.write(prompt)
         f.flush()
-        p = subprocess.run([lagoon, "generate", "-m", model, "--no-draft", "--raw", "-f", f.name, "--temp", "0", "-n",
-                            str(LONGEST_ANSWER), "-t", "1", "--json", "-q"], capture_output=True, text=True, check=True)
+        p = subprocess.run(
+            [
+                lagoon,
+                "generate",
+                "-m",
+                model,
+                "--no-draft",
+                "--raw",
+                "-f",
+                f.name,
+                "--temp",
+                "0",
+                "-n",
+                str(LONGEST_ANSWER),
+                "-t",
+                "1",
+                "--json",
+                "-q",
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     return json.loads(p.stdout)["content"]
 
 
@@ -64,7 +85,9 @@ def main():
             ran += ok is not None
             if ok is False:
                 want = c.turns[-1]
-                misses.setdefault(kind, []).append({"asked": c.turns[-2].text[-300:], "want": want.text or want.calls, "got": got})
+                misses.setdefault(kind, []).append(
+                    {"asked": c.turns[-2].text[-300:], "want": want.text or want.calls, "got": got}
+                )
         goal = f"{100 * GOAL[kind]:.0f} %" if kind in GOAL else ""
         print(f"| {kind} | {right} | {ran} | {100 * right / max(1, ran):.0f} % | {goal} |", flush=True)
     if a.misses:

@@ -24,45 +24,88 @@ def kind_of(name, mix):
 
 
 def common(c, name, n_layers, file_type):
-    return [("general.architecture", "str", name), ("general.name", "str", "laguna-mini" + ("-dflash" if name == "dflash" else "")),
-            ("general.description", "str", "A small demonstration model with every mechanism of Laguna; trained on generated texts only"),
-            ("general.file_type", "u32", file_type), ("general.quantization_version", "u32", 2),
-            ("general.alignment", "u32", gguf.ALIGN), (f"{name}.block_count", "u32", n_layers),
-            (f"{name}.context_length", "u32", c.context), (f"{name}.embedding_length", "u32", c.hidden),
-            (f"{name}.attention.key_length", "u32", c.head_dim), (f"{name}.attention.value_length", "u32", c.head_dim),
-            (f"{name}.attention.layer_norm_rms_epsilon", "f32", c.eps), (f"{name}.attention.sliding_window", "u32", c.window)]
+    return [
+        ("general.architecture", "str", name),
+        ("general.name", "str", "laguna-mini" + ("-dflash" if name == "dflash" else "")),
+        (
+            "general.description",
+            "str",
+            "A small demonstration model with every mechanism of Laguna; trained on generated texts only",
+        ),
+        ("general.file_type", "u32", file_type),
+        ("general.quantization_version", "u32", 2),
+        ("general.alignment", "u32", gguf.ALIGN),
+        (f"{name}.block_count", "u32", n_layers),
+        (f"{name}.context_length", "u32", c.context),
+        (f"{name}.embedding_length", "u32", c.hidden),
+        (f"{name}.attention.key_length", "u32", c.head_dim),
+        (f"{name}.attention.value_length", "u32", c.head_dim),
+        (f"{name}.attention.layer_norm_rms_epsilon", "f32", c.eps),
+        (f"{name}.attention.sliding_window", "u32", c.window),
+    ]
 
 
 def main_kvs(c, mix, vocab):
     a = "laguna."
     tok = Tokenizer.load(vocab)
     assert tok.size == c.vocab
-    u32 = [("feed_forward_length", c.dense), ("vocab_size", c.vocab), ("attention.head_count_kv", c.kv_heads),
-           ("expert_count", c.experts), ("expert_used_count", c.used), ("expert_feed_forward_length", c.expert_width),
-           ("expert_shared_feed_forward_length", c.shared_width), ("expert_shared_count", 1), ("leading_dense_block_count", 1),
-           ("expert_gating_func", 2), ("rope.dimension_count", c.head_dim // 2), ("rope.dimension_count_swa", c.head_dim),
-           ("rope.scaling.original_context_length", c.yarn_original)]
-    f32 = [("expert_weights_scale", c.scale), ("rope.freq_base", c.theta_full), ("rope.freq_base_swa", c.theta_swa),
-           ("rope.scaling.factor", c.yarn_factor), ("rope.scaling.yarn_ext_factor", 1.0), ("rope.scaling.yarn_attn_factor", 1.0),
-           ("rope.scaling.yarn_beta_fast", c.beta_fast), ("rope.scaling.yarn_beta_slow", c.beta_slow)]
+    u32 = [
+        ("feed_forward_length", c.dense),
+        ("vocab_size", c.vocab),
+        ("attention.head_count_kv", c.kv_heads),
+        ("expert_count", c.experts),
+        ("expert_used_count", c.used),
+        ("expert_feed_forward_length", c.expert_width),
+        ("expert_shared_feed_forward_length", c.shared_width),
+        ("expert_shared_count", 1),
+        ("leading_dense_block_count", 1),
+        ("expert_gating_func", 2),
+        ("rope.dimension_count", c.head_dim // 2),
+        ("rope.dimension_count_swa", c.head_dim),
+        ("rope.scaling.original_context_length", c.yarn_original),
+    ]
+    f32 = [
+        ("expert_weights_scale", c.scale),
+        ("rope.freq_base", c.theta_full),
+        ("rope.freq_base_swa", c.theta_swa),
+        ("rope.scaling.factor", c.yarn_factor),
+        ("rope.scaling.yarn_ext_factor", 1.0),
+        ("rope.scaling.yarn_attn_factor", 1.0),
+        ("rope.scaling.yarn_beta_fast", c.beta_fast),
+        ("rope.scaling.yarn_beta_slow", c.beta_slow),
+    ]
     sampling = [("general.sampling.temp", "f32", 0.7), ("general.sampling.top_p", "f32", 0.9)]
-    return (common(c, "laguna", c.layers, 0 if mix == "f32" else 15) + sampling + [(a + k, "u32", v) for k, v in u32]
-            + [(a + k, "f32", v) for k, v in f32]
-            + [(a + "attention.head_count", "arr:i32", [c.heads(i) for i in range(c.layers)]),
-               (a + "attention.sliding_window_pattern", "arr:bool", [not c.full(i) for i in range(c.layers)]),
-               (a + "expert_weights_norm", "bool", True), (a + "rope.scaling.type", "str", "yarn")]
-            + tok.gguf_kvs((HERE / "chat_template.jinja").read_text(encoding="utf-8")))
+    return (
+        common(c, "laguna", c.layers, 0 if mix == "f32" else 15)
+        + sampling
+        + [(a + k, "u32", v) for k, v in u32]
+        + [(a + k, "f32", v) for k, v in f32]
+        + [
+            (a + "attention.head_count", "arr:i32", [c.heads(i) for i in range(c.layers)]),
+            (a + "attention.sliding_window_pattern", "arr:bool", [not c.full(i) for i in range(c.layers)]),
+            (a + "expert_weights_norm", "bool", True),
+            (a + "rope.scaling.type", "str", "yarn"),
+        ]
+        + tok.gguf_kvs((HERE / "chat_template.jinja").read_text(encoding="utf-8"))
+    )
 
 
 def draft_kvs(c, mix):
     a = "dflash."
     return common(c, "dflash", c.draft_layers, 0 if mix == "f32" else 7) + [
-        (a + "feed_forward_length", "u32", c.draft_ffn), (a + "attention.head_count", "u32", c.draft_heads),
-        (a + "attention.head_count_kv", "u32", c.kv_heads), (a + "attention.causal", "bool", True),
-        (a + "attention.sliding_window_pattern", "arr:bool", [True] * c.draft_layers), (a + "rope.freq_base", "f32", c.theta_full),
-        (a + "rope.dimension_count", "u32", c.head_dim), (a + "rope.scaling.type", "str", "none"), (a + "block_size", "u32", c.block),
-        (a + "target_layers", "arr:i32", [t + 1 for t in c.taps]), (a + "decoder_arch", "str", "laguna"),
-        ("tokenizer.ggml.mask_token_id", "u32", tk.MASK)]
+        (a + "feed_forward_length", "u32", c.draft_ffn),
+        (a + "attention.head_count", "u32", c.draft_heads),
+        (a + "attention.head_count_kv", "u32", c.kv_heads),
+        (a + "attention.causal", "bool", True),
+        (a + "attention.sliding_window_pattern", "arr:bool", [True] * c.draft_layers),
+        (a + "rope.freq_base", "f32", c.theta_full),
+        (a + "rope.dimension_count", "u32", c.head_dim),
+        (a + "rope.scaling.type", "str", "none"),
+        (a + "block_size", "u32", c.block),
+        (a + "target_layers", "arr:i32", [t + 1 for t in c.taps]),
+        (a + "decoder_arch", "str", "laguna"),
+        ("tokenizer.ggml.mask_token_id", "u32", tk.MASK),
+    ]
 
 
 def arrays(params):
@@ -85,6 +128,7 @@ def load(path, names):
 
 def main():
     from finish import load_checkpoint
+
     ap = argparse.ArgumentParser()
     ap.add_argument("checkpoint")
     ap.add_argument("out")

@@ -53,11 +53,11 @@ class Decoder:
         while i < len(order):
             longest = len(prompts[order[min(len(order), i + 512) - 1]])
             n = max(1, min(512, tokens_at_once // longest))
-            rows = order[i:i + n]
+            rows = order[i : i + n]
             length = -(-len(prompts[rows[-1]]) // 64) * 64
             ids = torch.full((len(rows), length), tk.PAD, dtype=torch.int64)
             for r, j in enumerate(rows):
-                ids[r, :len(prompts[j])] = torch.tensor(prompts[j])
+                ids[r, : len(prompts[j])] = torch.tensor(prompts[j])
             ids, idx = ids.to(self.device), torch.tensor(rows, device=self.device)
             t = torch.arange(length, device=self.device)
             causal = t[:, None] >= t[None, :]
@@ -86,7 +86,9 @@ class Decoder:
             q, k, v, gate = self._qkv(layer, x, pos)
             self.k[layer].index_put_((self.row[:, None], self.heads, pos), k[:, :, 0])
             self.v[layer].index_put_((self.row[:, None], self.heads, pos), v[:, :, 0])
-            q = q.reshape(self.batch, c.kv_heads, -1, c.head_dim)      # a group's heads as rows: no copies of K and V
+            q = q.reshape(
+                self.batch, c.kv_heads, -1, c.head_dim
+            )  # a group's heads as rows: no copies of K and V
             s = (q @ self.k[layer].transpose(2, 3)).float() / math.sqrt(c.head_dim)
             s = s.masked_fill(~(full if c.full(layer) else swa), float("-inf")).softmax(-1)
             o = s.to(q.dtype) @ self.v[layer]
@@ -130,5 +132,5 @@ class Decoder:
         for j, ids in enumerate(got):
             room = min(limits[j], self.ctx - len(prompts[j]) - 1)
             end = next((i + 1 for i, x in enumerate(ids) if x in STOPS), len(ids))
-            res.append(ids[:min(end, room)])
+            res.append(ids[: min(end, room)])
         return res

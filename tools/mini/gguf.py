@@ -1,8 +1,10 @@
-"""GGUF container and the block types the demonstration model uses: reading, writing, (de)quantizing with numpy.
+"""GGUF container and the block types the demonstration model uses: reading, writing, (de)quantizing with
+numpy.
 
-Kept independent of src/gguf on purpose: the exported files are checked by code that shares nothing with the engine.
-Tensors are numpy arrays in C order, so the last axis is GGUF's ne[0]. Q4_K here is the simple min-max fit that
-`qat.py` trains through; the search of `lagoon quantize` would move the weights off the values they were trained to.
+Kept independent of src/gguf on purpose: the exported files are checked by code that shares nothing with the
+engine. Tensors are numpy arrays in C order, so the last axis is GGUF's ne[0]. Q4_K here is the simple min-max
+fit that `qat.py` trains through; the search of `lagoon quantize` would move the weights off the values they
+were trained to.
 """
 import struct
 
@@ -12,7 +14,19 @@ F32, F16, Q8_0, Q4_K, BF16 = 0, 1, 8, 12, 30
 BLOCK = {F32: (1, 4), F16: (1, 2), Q8_0: (32, 34), Q4_K: (256, 144), BF16: (1, 2)}
 NAMES = {F32: "F32", F16: "F16", Q8_0: "Q8_0", Q4_K: "Q4_K", BF16: "BF16"}
 ALIGN = 32
-SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
 TYPE_IDS = {"u32": 4, "i32": 5, "f32": 6, "bool": 7, "str": 8}
 
 
@@ -43,7 +57,9 @@ def fit_q4_k(x):
         S = np.where(d32[:, None] > 0, np.rint(s / d32[:, None]), 0).clip(0, 63)
         M = np.where(m32[:, None] > 0, np.rint(-lo / m32[:, None]), 0).clip(0, 63)
         scale = d32[:, None] * S
-        code = np.where(scale[..., None] > 0, np.rint((x + (m32[:, None] * M)[..., None]) / scale[..., None]), 0)
+        code = np.where(
+            scale[..., None] > 0, np.rint((x + (m32[:, None] * M)[..., None]) / scale[..., None]), 0
+        )
     return d, dmin, S.astype(np.uint8), M.astype(np.uint8), code.clip(0, 15).astype(np.uint8)
 
 
@@ -117,7 +133,9 @@ def _kv(key, kind, value):
 
 def write(path, kvs, tensors):
     """kvs: list of (key, kind, value); tensors: list of (name, array, ggml type)."""
-    write_raw(path, [_kv(*e) for e in kvs], [(name, x.shape, kind, encode(x, kind)) for name, x, kind in tensors])
+    write_raw(
+        path, [_kv(*e) for e in kvs], [(name, x.shape, kind, encode(x, kind)) for name, x, kind in tensors]
+    )
 
 
 def write_raw(path, kvs, tensors):
@@ -138,7 +156,8 @@ def write_raw(path, kvs, tensors):
 
 
 def write_like(path, g, rows, kvs):
-    """A copy of the file read as `g`: of the tensors named in `rows` only those rows, and `kvs` in place of its own."""
+    """A copy of the file read as `g`: of the tensors named in `rows` only those rows, and `kvs` in place of
+    its own."""
     new = {k: _kv(k, kind, v) for k, kind, v in kvs}
     pairs = [new.pop(k, raw) for k, raw in g.raw_kv.items()] + list(new.values())
     tensors = []
@@ -165,7 +184,7 @@ class Reader:
         for _ in range(n_kv):
             start, key = self.pos, self._text()
             self.kv[key] = self._value(self._num("<I"))
-            self.raw_kv[key] = self.buf[start:self.pos]
+            self.raw_kv[key] = self.buf[start : self.pos]
         self.types, self.at = {}, {}
         for _ in range(n_tensors):
             name = self._text()
@@ -182,7 +201,7 @@ class Reader:
     def _text(self):
         n = self._num("<Q")
         self.pos += n
-        return self.buf[self.pos - n:self.pos].decode()
+        return self.buf[self.pos - n : self.pos].decode()
 
     def _value(self, t):
         if t == 8:
@@ -195,7 +214,7 @@ class Reader:
     def raw(self, name):
         shape, off = self.at[name]
         elems, size = BLOCK[self.types[name]]
-        return self.buf[self.data + off:self.data + off + int(np.prod(shape)) // elems * size]
+        return self.buf[self.data + off : self.data + off + int(np.prod(shape)) // elems * size]
 
     def tensor(self, name):
         return decode(self.raw(name), self.types[name], self.at[name][0])

@@ -1,8 +1,9 @@
 """The Laguna forward pass in PyTorch, for training: parameters are a dict keyed by GGUF tensor names.
 
-Weights are float32; a step works on bfloat16 copies made by effective(), through which the quantizers are also
-trained. Experts are computed densely (all of them, unchosen ones weighted by zero): at this width that is cheaper
-than sorting tokens. Attention is FlexAttention over packed documents on the GPU, a plain masked softmax elsewhere.
+Weights are float32; a step works on bfloat16 copies made by effective(), through which the quantizers are
+also trained. Experts are computed densely (all of them, unchosen ones weighted by zero): at this width that
+is cheaper than sorting tokens. Attention is FlexAttention over packed documents on the GPU, a plain masked
+softmax elsewhere.
 """
 import math
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Config:
     beta_slow: float = 1.0
     theta_full: float = 500000.0
     theta_swa: float = 10000.0
-    taps: tuple = (1, 5, 9)          # layer outputs that the drafter reads
+    taps: tuple = (1, 5, 9)  # layer outputs that the drafter reads
     draft_layers: int = 3
     draft_heads: int = 6
     draft_ffn: int = 1024
@@ -50,43 +51,98 @@ class Config:
 
 def tiny():
     """For rehearsals on a CPU: the same mechanisms, two layers of each kind."""
-    return Config(vocab=4096, hidden=256, layers=6, head_dim=32, heads_full=2, heads_swa=4, dense=256, experts=4,
-                  expert_width=256, shared_width=64, window=64, taps=(1, 3, 5), draft_layers=2, draft_heads=4, draft_ffn=256)
+    return Config(
+        vocab=4096,
+        hidden=256,
+        layers=6,
+        head_dim=32,
+        heads_full=2,
+        heads_swa=4,
+        dense=256,
+        experts=4,
+        expert_width=256,
+        shared_width=64,
+        window=64,
+        taps=(1, 3, 5),
+        draft_layers=2,
+        draft_heads=4,
+        draft_ffn=256,
+    )
 
 
 def shapes(c):
     """GGUF name -> shape, rows first."""
-    out = {"token_embd.weight": (c.vocab, c.hidden), "output_norm.weight": (c.hidden,), "output.weight": (c.vocab, c.hidden)}
+    out = {
+        "token_embd.weight": (c.vocab, c.hidden),
+        "output_norm.weight": (c.hidden,),
+        "output.weight": (c.vocab, c.hidden),
+    }
     for i in range(c.layers):
         b, nq, nkv = f"blk.{i}.", c.heads(i) * c.head_dim, c.kv_heads * c.head_dim
-        out.update({b + "attn_norm.weight": (c.hidden,), b + "attn_q.weight": (nq, c.hidden), b + "attn_k.weight": (nkv, c.hidden),
-                    b + "attn_v.weight": (nkv, c.hidden), b + "attn_output.weight": (c.hidden, nq),
-                    b + "attn_gate.weight": (c.heads(i), c.hidden), b + "attn_q_norm.weight": (c.head_dim,),
-                    b + "attn_k_norm.weight": (c.head_dim,), b + "ffn_norm.weight": (c.hidden,)})
+        out.update(
+            {
+                b + "attn_norm.weight": (c.hidden,),
+                b + "attn_q.weight": (nq, c.hidden),
+                b + "attn_k.weight": (nkv, c.hidden),
+                b + "attn_v.weight": (nkv, c.hidden),
+                b + "attn_output.weight": (c.hidden, nq),
+                b + "attn_gate.weight": (c.heads(i), c.hidden),
+                b + "attn_q_norm.weight": (c.head_dim,),
+                b + "attn_k_norm.weight": (c.head_dim,),
+                b + "ffn_norm.weight": (c.hidden,),
+            }
+        )
         if i == 0:
-            out.update({b + "ffn_gate.weight": (c.dense, c.hidden), b + "ffn_up.weight": (c.dense, c.hidden),
-                        b + "ffn_down.weight": (c.hidden, c.dense)})
+            out.update(
+                {
+                    b + "ffn_gate.weight": (c.dense, c.hidden),
+                    b + "ffn_up.weight": (c.dense, c.hidden),
+                    b + "ffn_down.weight": (c.hidden, c.dense),
+                }
+            )
         else:
             e, f, s = c.experts, c.expert_width, c.shared_width
-            out.update({b + "ffn_gate_inp.weight": (e, c.hidden), b + "exp_probs_b.bias": (e,),
-                        b + "ffn_gate_exps.weight": (e, f, c.hidden), b + "ffn_up_exps.weight": (e, f, c.hidden),
-                        b + "ffn_down_exps.weight": (e, c.hidden, f), b + "ffn_gate_shexp.weight": (s, c.hidden),
-                        b + "ffn_up_shexp.weight": (s, c.hidden), b + "ffn_down_shexp.weight": (c.hidden, s)})
+            out.update(
+                {
+                    b + "ffn_gate_inp.weight": (e, c.hidden),
+                    b + "exp_probs_b.bias": (e,),
+                    b + "ffn_gate_exps.weight": (e, f, c.hidden),
+                    b + "ffn_up_exps.weight": (e, f, c.hidden),
+                    b + "ffn_down_exps.weight": (e, c.hidden, f),
+                    b + "ffn_gate_shexp.weight": (s, c.hidden),
+                    b + "ffn_up_shexp.weight": (s, c.hidden),
+                    b + "ffn_down_shexp.weight": (c.hidden, s),
+                }
+            )
     return out
 
 
 def draft_shapes(c):
-    out = {"enc.aux_norm.weight": (len(c.taps), c.hidden), "fc.weight": (c.hidden, len(c.taps) * c.hidden),
-           "enc.output_norm.weight": (c.hidden,), "output_norm.weight": (c.hidden,)}
+    out = {
+        "enc.aux_norm.weight": (len(c.taps), c.hidden),
+        "fc.weight": (c.hidden, len(c.taps) * c.hidden),
+        "enc.output_norm.weight": (c.hidden,),
+        "output_norm.weight": (c.hidden,),
+    }
     nq, nkv = c.draft_heads * c.head_dim, c.kv_heads * c.head_dim
     for i in range(c.draft_layers):
         b = f"blk.{i}."
-        out.update({b + "attn_norm.weight": (c.hidden,), b + "attn_q.weight": (nq, c.hidden), b + "attn_k.weight": (nkv, c.hidden),
-                    b + "attn_v.weight": (nkv, c.hidden), b + "attn_output.weight": (c.hidden, nq),
-                    b + "attn_gate.weight": (c.draft_heads, c.hidden), b + "attn_q_norm.weight": (c.head_dim,),
-                    b + "attn_k_norm.weight": (c.head_dim,), b + "ffn_norm.weight": (c.hidden,),
-                    b + "ffn_gate.weight": (c.draft_ffn, c.hidden), b + "ffn_up.weight": (c.draft_ffn, c.hidden),
-                    b + "ffn_down.weight": (c.hidden, c.draft_ffn)})
+        out.update(
+            {
+                b + "attn_norm.weight": (c.hidden,),
+                b + "attn_q.weight": (nq, c.hidden),
+                b + "attn_k.weight": (nkv, c.hidden),
+                b + "attn_v.weight": (nkv, c.hidden),
+                b + "attn_output.weight": (c.hidden, nq),
+                b + "attn_gate.weight": (c.draft_heads, c.hidden),
+                b + "attn_q_norm.weight": (c.head_dim,),
+                b + "attn_k_norm.weight": (c.head_dim,),
+                b + "ffn_norm.weight": (c.hidden,),
+                b + "ffn_gate.weight": (c.draft_ffn, c.hidden),
+                b + "ffn_up.weight": (c.draft_ffn, c.hidden),
+                b + "ffn_down.weight": (c.hidden, c.draft_ffn),
+            }
+        )
     return out
 
 
@@ -99,7 +155,13 @@ def init(shape_of, layers, seed, device):
         elif "norm" in name:
             t = torch.ones(s)
         else:
-            std = 0.04 if name == "token_embd.weight" else 0.02 if name == "output.weight" else 0.6 / math.sqrt(s[-1])
+            std = (
+                0.04
+                if name == "token_embd.weight"
+                else 0.02
+                if name == "output.weight"
+                else 0.6 / math.sqrt(s[-1])
+            )
             if "attn_output" in name or "ffn_down" in name:
                 std /= math.sqrt(2 * layers)
             if "attn_gate" in name or "ffn_gate_inp" in name:
@@ -110,6 +172,7 @@ def init(shape_of, layers, seed, device):
 
 
 # --- quantizers to train through -------------------------------------------------------------------------------------
+
 
 def fake_q8_0(w):
     x = w.reshape(-1, 32)
@@ -153,6 +216,7 @@ def effective(params, qat, dtype=torch.bfloat16):
 
 # --- forward pass ----------------------------------------------------------------------------------------------------
 
+
 def yarn(c, n):
     """(frequencies, magnitude) of full layers for n rotated dimensions."""
     j = torch.arange(n // 2, dtype=torch.float64)
@@ -160,6 +224,7 @@ def yarn(c, n):
 
     def corr(beta):
         return n * math.log(c.yarn_original / (2 * math.pi * beta)) / (2 * math.log(c.theta_full))
+
     low, high = max(0, math.floor(corr(c.beta_fast))), min(n - 1, math.ceil(corr(c.beta_slow)))
     ramp = ((j - low) / max(0.001, high - low)).clamp(0, 1)
     return e * (1 - ramp) + e / c.yarn_factor * ramp, 1 + 0.1 * math.log(c.yarn_factor)
@@ -185,9 +250,9 @@ def rms(x, w, eps=1e-6):
 
 def rope(x, cos, sin):
     n = cos.shape[-1]
-    a, b = x[..., :n], x[..., n:2 * n]
+    a, b = x[..., :n], x[..., n : 2 * n]
     c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)
-    return torch.cat([a * c - b * s, b * c + a * s, x[..., 2 * n:]], -1)
+    return torch.cat([a * c - b * s, b * c + a * s, x[..., 2 * n :]], -1)
 
 
 def masked_attention(q, k, v, mask, scale):
@@ -204,6 +269,7 @@ def attend(q, k, v, mask, scale):
     if isinstance(mask, torch.Tensor):
         return masked_attention(q, k, v, mask, scale)
     from torch.nn.attention.flex_attention import flex_attention
+
     return flex_attention(q, k, v, block_mask=mask, scale=scale, enable_gqa=True)
 
 
@@ -234,7 +300,7 @@ def route(h, router, bias, used, scale):
     pick = torch.topk(s + bias, used, dim=-1).indices
     chosen = torch.zeros_like(s).scatter(-1, pick, 1.0)
     w = s * chosen
-    w = w / w.sum(-1, keepdim=True).clamp_min(2.0 ** -14) * scale
+    w = w / w.sum(-1, keepdim=True).clamp_min(2.0**-14) * scale
     return w, chosen.flatten(0, -2).sum(0)
 
 
@@ -259,8 +325,17 @@ def moe_layer(x, cos, sin, mask, dim, a, m, used, scale):
 
 
 ATTN = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "attn_gate", "attn_q_norm", "attn_k_norm")
-MOE = ("ffn_norm.weight", "ffn_gate_inp.weight", "exp_probs_b.bias", "ffn_gate_exps.weight", "ffn_up_exps.weight",
-       "ffn_down_exps.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight")
+MOE = (
+    "ffn_norm.weight",
+    "ffn_gate_inp.weight",
+    "exp_probs_b.bias",
+    "ffn_gate_exps.weight",
+    "ffn_up_exps.weight",
+    "ffn_down_exps.weight",
+    "ffn_gate_shexp.weight",
+    "ffn_up_shexp.weight",
+    "ffn_down_shexp.weight",
+)
 DENSE = ("ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight")
 
 
@@ -273,7 +348,8 @@ class Forward:
         self.dense, self.moe = wrap(dense_layer), wrap(moe_layer)
 
     def __call__(self, w, ids, ropes, masks, taps=None):
-        """Residual stream after the last layer [B, T, H] float32 and the expert loads [layers - 1, E]; `taps` collects."""
+        """Residual stream after the last layer [B, T, H] float32 and the expert loads [layers - 1, E];
+        `taps` collects."""
         c = self.cfg
         x = F.embedding(ids, w["token_embd.weight"]).float()
         loads = []
@@ -284,7 +360,9 @@ class Forward:
             if i == 0:
                 x = self.dense(x, cos, sin, mask, c.head_dim, a, *[w[f"blk.{i}.{n}"] for n in DENSE])
             else:
-                x, load = self.moe(x, cos, sin, mask, c.head_dim, a, [w[f"blk.{i}.{n}"] for n in MOE], c.used, c.scale)
+                x, load = self.moe(
+                    x, cos, sin, mask, c.head_dim, a, [w[f"blk.{i}.{n}"] for n in MOE], c.used, c.scale
+                )
                 loads.append(load)
             if taps is not None and i in c.taps:
                 taps.append(x)
@@ -304,6 +382,7 @@ def token_loss(x, norm, out, target, weight):
 
 # --- masks of packed rows --------------------------------------------------------------------------------------------
 
+
 def dense_masks(doc, window):
     """(full, window) as bool [B, 1, T, T]; for CPUs and short rows."""
     t = doc.shape[1]
@@ -315,7 +394,9 @@ def dense_masks(doc, window):
 
 
 class BlockMasks:
-    """FlexAttention masks over a persistent document-number buffer, rebuilt from block extents at every step."""
+    """FlexAttention masks over a persistent document-number buffer, rebuilt from block extents at every
+    step."""
+
     SIZE = 128
 
     def __init__(self, rows, length, window, device):
@@ -327,18 +408,24 @@ class BlockMasks:
 
         def swa(b, h, q, k):
             return (q >= k) & (q - k < window) & (doc[b, q] == doc[b, k])
+
         self.mods, self.window = (full, swa), window
 
     def __call__(self, doc):
         from torch.nn.attention.flex_attention import BlockMask
+
         self.doc.copy_(doc)
         n = self.doc.unflatten(1, (-1, self.SIZE))
         lo, hi = n.amin(2), n.amax(2)
         i = torch.arange(lo.shape[1], device=doc.device)
         causal = i[:, None] >= i[None, :]
         meet = causal & (hi[:, None, :] >= lo[:, :, None])
-        inside = (i[:, None] > i[None, :]) & (lo[:, :, None] == hi[:, :, None]) & (lo[:, None, :] == hi[:, None, :]) & (
-            lo[:, :, None] == lo[:, None, :])
+        inside = (
+            (i[:, None] > i[None, :])
+            & (lo[:, :, None] == hi[:, :, None])
+            & (lo[:, None, :] == hi[:, None, :])
+            & (lo[:, :, None] == lo[:, None, :])
+        )
         gap = (i[:, None] - i[None, :]) * self.SIZE
         out = []
         for mod, reach in zip(self.mods, (1 << 30, self.window)):

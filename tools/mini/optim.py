@@ -1,7 +1,7 @@
 """Muon for the matrices of the layers, AdamW for the rest; both with one learning rate.
 
-Muon steps along the orthogonalized momentum, scaled so that its entries move as far as AdamW's would. Matrices of one
-shape are stacked and orthogonalized together.
+Muon steps along the orthogonalized momentum, scaled so that its entries move as far as AdamW's would.
+Matrices of one shape are stacked and orthogonalized together.
 """
 import math
 
@@ -34,7 +34,7 @@ class Optimizer:
             if not p.requires_grad:
                 continue
             if is_muon(name, p):
-                for m in (p.unbind(0) if p.ndim == 3 else (p,)):
+                for m in p.unbind(0) if p.ndim == 3 else (p,):
                     groups.setdefault(tuple(sorted(m.shape)), []).append((p, m))
             else:
                 rest.append(p)

@@ -1,4 +1,5 @@
-"""The forward pass of a Laguna GGUF in numpy, float64, straight from the definition; shares nothing with model.py.
+"""The forward pass of a Laguna GGUF in numpy, float64, straight from the definition; shares nothing with
+model.py.
 
   reference.py FILE IDS.npy OUT.npy     logits of every position, float32 [n, vocab]
 
@@ -48,6 +49,7 @@ class Reference:
 
         def corr(beta):
             return n * math.log(orig / (2 * math.pi * beta)) / (2 * math.log(base))
+
         low = max(0, math.floor(corr(kv["rope.scaling.yarn_beta_fast"])))
         high = min(n - 1, math.ceil(corr(kv["rope.scaling.yarn_beta_slow"])))
         ramp = np.clip((np.arange(n // 2) - low) / max(0.001, high - low), 0, 1)
@@ -60,8 +62,8 @@ class Reference:
         a = np.arange(x.shape[0])[:, None, None] * f
         c, s = np.cos(a) * m, np.sin(a) * m
         out = x.copy()
-        out[..., :half] = x[..., :half] * c - x[..., half:2 * half] * s
-        out[..., half:2 * half] = x[..., half:2 * half] * c + x[..., :half] * s
+        out[..., :half] = x[..., :half] * c - x[..., half : 2 * half] * s
+        out[..., half : 2 * half] = x[..., half : 2 * half] * c + x[..., :half] * s
         return out
 
     def attention(self, h, i):
@@ -83,17 +85,20 @@ class Reference:
         return out.reshape(t, -1) @ w("attn_output").T
 
     def ffn(self, h, i):
-        w = lambda n: self.w[f"blk.{i}.{n}.weight"]      # noqa: E731
+        w = lambda n: self.w[f"blk.{i}.{n}.weight"]  # noqa: E731
 
         def swiglu(gate, up, down):
             return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+
         if i < self.kv["leading_dense_block_count"]:
             return swiglu(w("ffn_gate"), w("ffn_up"), w("ffn_down"))
         s = sigmoid(h @ w("ffn_gate_inp").T)
         order = np.argsort(-(s + self.w[f"blk.{i}.exp_probs_b.bias"]), axis=1, kind="stable")
-        pick = order[:, :self.kv["expert_used_count"]]
+        pick = order[:, : self.kv["expert_used_count"]]
         chosen = np.take_along_axis(s, pick, 1)
-        share = chosen / np.maximum(chosen.sum(1, keepdims=True), 2.0 ** -14) * self.kv["expert_weights_scale"]
+        share = (
+            chosen / np.maximum(chosen.sum(1, keepdims=True), 2.0**-14) * self.kv["expert_weights_scale"]
+        )
         out = swiglu(w("ffn_gate_shexp"), w("ffn_up_shexp"), w("ffn_down_shexp"))
         for e in range(self.kv["expert_count"]):
             rows, slot = np.nonzero(pick == e)

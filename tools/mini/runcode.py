@@ -1,7 +1,8 @@
-"""Runs a generated function against its tests, in a child process with a time limit: passes(source, check) -> bool.
+"""Runs a generated function against its tests, in a child process with a time limit: passes(source, check)
+-> bool.
 
-`check` is skills.code.Task.check(): language, name, argument kinds and [(arguments, result)]. JavaScript needs node;
-without it passes() returns None.
+`check` is skills.code.Task.check(): language, name, argument kinds and [(arguments, result)]. JavaScript
+needs node; without it passes() returns None.
 """
 import json
 import re
@@ -44,10 +45,18 @@ def passes_c(source, check):
             else:
                 call.append(json.dumps(a))
         if check["ret"] == "V":
-            body.append(f"    {{ char s[] = {call[0]}; {check['name']}(s); if (strcmp(s, {json.dumps(r)})) return 1; }}")
+            body.append(
+                f"    {{ char s[] = {call[0]}; {check['name']}(s); if (strcmp(s, {json.dumps(r)})) return 1; }}"
+            )
             continue
         body.append(f"    {{ {made}if ({check['name']}({', '.join(call)}) != {int(r)}) return 1; }}")
-    prog = "#include <string.h>\n#include <stdlib.h>\n" + source + "\nint main(void)\n{\n" + "\n".join(body) + "\n    return 0;\n}\n"
+    prog = (
+        "#include <string.h>\n#include <stdlib.h>\n"
+        + source
+        + "\nint main(void)\n{\n"
+        + "\n".join(body)
+        + "\n    return 0;\n}\n"
+    )
     with tempfile.TemporaryDirectory() as t:
         src, exe = Path(t, "a.c"), Path(t, "a")
         src.write_text(prog)
@@ -62,8 +71,10 @@ def passes_js(source, check):
     if not shutil.which("node"):
         return None
     tests = json.dumps([[a, r] for a, r in check["tests"]])
-    prog = (f"{source}\nfor (const [a, r] of {tests}) {{ if (JSON.stringify({check['name']}(...a)) !== JSON.stringify(r)) "
-            "process.exit(1); }")
+    prog = (
+        f"{source}\nfor (const [a, r] of {tests}) {{ if (JSON.stringify({check['name']}(...a)) !== JSON.stringify(r)) "
+        "process.exit(1); }"
+    )
     p = run(["node", "-e", prog])
     return p is not None and p.returncode == 0
 

@@ -1,4 +1,5 @@
-"""Byte-level BPE with Laguna's pre-tokenizer: training on the corpus, encoding, decoding. Needs the `regex` module."""
+"""Byte-level BPE with Laguna's pre-tokenizer: training on the corpus, encoding, decoding. Needs the `regex`
+module."""
 import heapq
 import json
 from collections import Counter, defaultdict
@@ -9,8 +10,10 @@ import regex
 import tokens as tk
 
 # The two-stage rule (cut before each run of newlines, then split) as one pattern, for text without carriage returns.
-PRETOKEN = regex.compile(r"(?:'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\n+"
-                         r"|[^\S\n]+(?!\S)|[^\S\n]+")
+PRETOKEN = regex.compile(
+    r"(?:'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\n+"
+    r"|[^\S\n]+(?!\S)|[^\S\n]+"
+)
 CACHE_LIMIT = 400_000
 
 
@@ -40,7 +43,7 @@ def train(texts, size):
                 heapq.heappush(heap, (-pairs[pair], pair))
             continue
         new = pair[0] + pair[1]
-        if new in known:       # an entry is the product of one merge only
+        if new in known:  # an entry is the product of one merge only
             continue
         known.add(new)
         merges.append(pair)
@@ -53,7 +56,7 @@ def train(texts, size):
             k = 0
             while k < len(p) - 1:
                 if p[k] == pair[0] and p[k + 1] == pair[1]:
-                    p[k:k + 2] = [new]
+                    p[k : k + 2] = [new]
                 k += 1
             for q in zip(p, p[1:]):
                 pairs[q] += c
@@ -97,8 +100,8 @@ class Tokenizer:
                     best, at = r, i
             if best is None:
                 break
-            parts[at:at + 2] = [parts[at] + parts[at + 1]]
-            ids[at:at + 2] = [best]
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            ids[at : at + 2] = [best]
         return ids
 
     def encode(self, text):
@@ -114,8 +117,8 @@ class Tokenizer:
         return out
 
     def encode_items(self, items):
-        """(ids int32, weights float32) of skills.conv.render(): neighbouring texts are one run, as in the engine,
-        and the largest of their weights counts for all of it."""
+        """(ids int32, weights float32) of skills.conv.render(): neighbouring texts are one run, as in the
+        engine, and the largest of their weights counts for all of it."""
         ids, weights, run = [], [], []
         for x, w in [*items, (tk.EOS, None)]:
             if isinstance(x, int):
@@ -139,6 +142,6 @@ class Tokenizer:
 
         def shown(b):
             return "".join(alphabet[x] for x in b)
-        entries = tk.added_tokens() + [shown(b) for b in self.bytes[tk.BYTE0:]]
-        return tk.tokenizer_kvs(entries, [f"{shown(a)} {shown(b)}" for a, b in self.merges], template)
 
+        entries = tk.added_tokens() + [shown(b) for b in self.bytes[tk.BYTE0 :]]
+        return tk.tokenizer_kvs(entries, [f"{shown(a)} {shown(b)}" for a, b in self.merges], template)

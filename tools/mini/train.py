@@ -1,8 +1,8 @@
 """Stage 1: trains the model on the corpus.   train.py OUT_DIR [--seconds S] [--rows N] [--length T] [--tiny]
 
-The learning rate falls to zero at the end of the time given, so the time is part of the recipe. Over the last part the
-weights are quantized in every forward pass as they will be in the file. Selection biases move by the sign of each
-expert's load error (no auxiliary loss). Writes checkpoint.pt and log.txt.
+The learning rate falls to zero at the end of the time given, so the time is part of the recipe. Over the last
+part the weights are quantized in every forward pass as they will be in the file. Selection biases move by the
+sign of each expert's load error (no auxiliary loss). Writes checkpoint.pt and log.txt.
 """
 import argparse
 import multiprocessing as mp
@@ -25,6 +25,7 @@ def produce(vocab, seed, length, out):
     """A worker's rows. A generator that fails is reported, and its worker goes on from another seed."""
     from corpus import rows
     from tokenizer import Tokenizer
+
     tok = Tokenizer.load(vocab)
     while True:
         try:
@@ -61,7 +62,10 @@ class Loader:
     def _fill(self):
         while not self.stop:
             got = [self._row() for _ in range(self.rows)]
-            batch = [torch.from_numpy(np.stack(x).astype(t)) for x, t in zip(zip(*got), (np.int64, np.float32, np.int32))]
+            batch = [
+                torch.from_numpy(np.stack(x).astype(t))
+                for x, t in zip(zip(*got), (np.int64, np.float32, np.int32))
+            ]
             if self.device != "cpu":
                 batch = [b.pin_memory() for b in batch]
             while not self.stop:
@@ -125,7 +129,7 @@ def main():
     step, tokens, seen, t0, mark = 0, 0, [], None, time.time()
     while True:
         ids, weight, doc = loader.next()
-        if t0 is None and step == 3:      # the first steps compile
+        if t0 is None and step == 3:  # the first steps compile
             t0 = time.time()
             log.write(f"compiled after {t0 - mark:.0f} s\n")
         progress = 0.0 if t0 is None else (time.time() - t0) / a.seconds
@@ -150,12 +154,21 @@ def main():
         seen.append(loss.detach())
         if step % 50 == 0 or step <= 5:
             dt = time.time() - (t0 or mark)
-            log.write(f"step {step} loss {torch.stack(seen).mean():.4f} tokens {tokens / 1e6:.1f}M {dt:.0f} s "
-                      f"{tokens / dt / 1e3:.0f}k tokens/s load {share.min():.2f}..{share.max():.2f} queue {loader.ready.qsize()}\n")
+            log.write(
+                f"step {step} loss {torch.stack(seen).mean():.4f} tokens {tokens / 1e6:.1f}M {dt:.0f} s "
+                f"{tokens / dt / 1e3:.0f}k tokens/s load {share.min():.2f}..{share.max():.2f} queue {loader.ready.qsize()}\n"
+            )
             seen = []
     loader.close()
-    torch.save({"params": {k: v.detach().cpu() for k, v in params.items()}, "config": cfg, "tokens": tokens, "steps": step},
-               a.out / "checkpoint.pt")
+    torch.save(
+        {
+            "params": {k: v.detach().cpu() for k, v in params.items()},
+            "config": cfg,
+            "tokens": tokens,
+            "steps": step,
+        },
+        a.out / "checkpoint.pt",
+    )
     log.write(f"done: {step} steps, {tokens / 1e6:.1f}M tokens\n")
 
 

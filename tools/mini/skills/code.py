@@ -7,10 +7,17 @@ from .words import ADJ, THING
 
 LANG = {"py": "Python", "c": "C", "js": "JavaScript"}
 FENCE = {"py": "python", "c": "c", "js": "javascript"}
-ARG_NAMES = {"L": "values numbers items data xs nums seq arr".split(), "S": "text s word line string name".split(),
-             "I": "n x value num number m".split()}
+ARG_NAMES = {
+    "L": "values numbers items data xs nums seq arr".split(),
+    "S": "text s word line string name".split(),
+    "I": "n x value num number m".split(),
+}
 SECOND = {"L": "others ys second more".split(), "I": "b y other k".split()}
-LOCAL = {"i": "i k idx pos".split(), "x": "x v item e".split(), "s": "total result acc out_value count best".split()}
+LOCAL = {
+    "i": "i k idx pos".split(),
+    "x": "x v item e".split(),
+    "s": "total result acc out_value count best".split(),
+}
 
 
 def fill(text, names):
@@ -23,7 +30,9 @@ def camel(name):
 
 
 def a_name(d, fam):
-    """A function name: one of the family's words, often decorated, or made up. Test names are never trained on."""
+    """A function name: one of the family's words, often decorated, or made up. Test names are never trained
+    on."""
+
     def make():
         w = d.pick(fam.words)
         x = d.r.random()
@@ -32,8 +41,13 @@ def a_name(d, fam):
         if x < 0.55:
             return f"{w}_{d.pick(ADJ)}" if d.chance(0.5) else f"{d.pick(ADJ)}_{w}"
         if x < 0.75:
-            return f"{w}_{d.pick(THING)}" if d.chance(0.5) else f"{d.pick(('get', 'my', 'calc', 'do', 'compute'))}_{w}"
+            return (
+                f"{w}_{d.pick(THING)}"
+                if d.chance(0.5)
+                else f"{d.pick(('get', 'my', 'calc', 'do', 'compute'))}_{w}"
+            )
         return f"{d.pseudo()}_{d.pseudo()}" if d.chance(0.5) else d.pseudo()
+
     return d.fresh(make, "function")
 
 
@@ -48,7 +62,11 @@ class Task:
         if self.lang == "js":
             self.name = camel(self.name)
         kinds = ["I" if x in "INPQ" else "S" if x == "R" else x for x in self.fam.args]
-        names = {"k": d.int(2, 9) if self.fam.key in ("every_k", "first_k", "drop_k", "repeat_string") else d.int(2, 40)}
+        names = {
+            "k": d.int(2, 9)
+            if self.fam.key in ("every_k", "first_k", "drop_k", "repeat_string")
+            else d.int(2, 40)
+        }
         names["a"] = d.pick(ARG_NAMES[kinds[0]])
         if len(kinds) > 1:
             names["b"] = d.pick([w for w in SECOND[kinds[1]] if w != names["a"]])
@@ -62,19 +80,28 @@ class Task:
         self.desc = fill(d.pick(self.fam.desc), names)
 
     def signature(self):
-        args = [self.names[x] for x in "ab"[:len(self.kinds)]]
+        args = [self.names[x] for x in "ab"[: len(self.kinds)]]
         if self.lang == "py":
             return f"def {self.name}({', '.join(args)}):"
         if self.lang == "js":
             return f"function {self.name}({', '.join(args)}) {{"
-        typed = [{"L": f"const int *{a}, int n", "S": f"const char *{a}", "I": f"int {a}"}[k] for a, k in zip(args, self.kinds)]
+        typed = [
+            {"L": f"const int *{a}, int n", "S": f"const char *{a}", "I": f"int {a}"}[k]
+            for a, k in zip(args, self.kinds)
+        ]
         if self.fam.ret == "V":
             return f"void {self.name}(char *{args[0]})\n{{"
         return f"int {self.name}({', '.join(typed)})\n{{"
 
     def doc(self):
         text = self.desc[0].upper() + self.desc[1:] + "."
-        return f'    """{text}"""' if self.lang == "py" else f"/* {text} */" if self.lang == "c" else f"// {text}"
+        return (
+            f'    """{text}"""'
+            if self.lang == "py"
+            else f"/* {text} */"
+            if self.lang == "c"
+            else f"// {text}"
+        )
 
     def body(self):
         return fill(getattr(self.fam, self.lang), self.names)
@@ -89,10 +116,13 @@ class Task:
 
     def opening(self):
         """What a completion starts from."""
-        return f"{self.signature()}\n{self.doc()}" if self.lang == "py" else f"{self.doc()}\n{self.signature()}"
+        return (
+            f"{self.signature()}\n{self.doc()}" if self.lang == "py" else f"{self.doc()}\n{self.signature()}"
+        )
 
     def tests(self, d, n=6):
         """[(arguments, result)] from the family's reference."""
+
         def arg(kind):
             if kind == "L":
                 xs = [d.int(0, 4 if self.fam.key == "product" else 60) for _ in range(d.int(4, 8))]
@@ -102,8 +132,13 @@ class Task:
             if kind in "SR":
                 w = d.pseudo()
                 return d.pick((w, w + w[::-1], f"{d.pseudo()} {d.pseudo()} {w}"))
-            return {"I": lambda: d.int(-50, 2100), "N": lambda: d.int(0, 9), "P": lambda: d.int(1, 200),
-                    "Q": lambda: d.int(1, 6)}[kind]()
+            return {
+                "I": lambda: d.int(-50, 2100),
+                "N": lambda: d.int(0, 9),
+                "P": lambda: d.int(1, 200),
+                "Q": lambda: d.int(1, 6),
+            }[kind]()
+
         out = []
         for _ in range(n):
             args = [arg(k) for k in self.fam.args]
@@ -115,8 +150,14 @@ class Task:
         return out
 
     def check(self, d):
-        return {"lang": self.lang, "name": self.name, "kinds": self.kinds, "family": self.fam.key, "ret": self.fam.ret,
-                "tests": self.tests(d)}
+        return {
+            "lang": self.lang,
+            "name": self.name,
+            "kinds": self.kinds,
+            "family": self.fam.key,
+            "ret": self.fam.ret,
+            "tests": self.tests(d),
+        }
 
 
 def fenced(lang, source):
@@ -126,23 +167,44 @@ def fenced(lang, source):
 def write(d):
     t = Task(d)
     name = f"`{t.name}`" if d.chance(0.5) else t.name
-    ask = d.say("Write a {l} function {n} that {d}.", "Write a function {n} in {l} that {d}.", "In {l}, write {n}, which {d}.",
-                "Please write a {l} function called {n} that {d}.", "I need a {l} function {n}: it {d}.",
-                "Implement {n} in {l}. It {d}.", "Define a {l} function named {n} that {d}.", "{l}: function {n} that {d}",
-                "Give me {l} code for a function {n} that {d}.", "Can you write a {l} function {n} that {d}?",
-                "Code a {l} function {n} which {d}.", "Create a function {n} in {l}. The function {d}.")
+    ask = d.say(
+        "Write a {l} function {n} that {d}.",
+        "Write a function {n} in {l} that {d}.",
+        "In {l}, write {n}, which {d}.",
+        "Please write a {l} function called {n} that {d}.",
+        "I need a {l} function {n}: it {d}.",
+        "Implement {n} in {l}. It {d}.",
+        "Define a {l} function named {n} that {d}.",
+        "{l}: function {n} that {d}",
+        "Give me {l} code for a function {n} that {d}.",
+        "Can you write a {l} function {n} that {d}?",
+        "Code a {l} function {n} which {d}.",
+        "Create a function {n} in {l}. The function {d}.",
+    )
     arg = ""
     if d.chance(0.5):
-        args = [t.names[x] for x in "ab"[:len(t.kinds)]]
-        arg = d.pick((f" The argument is {args[0]}.", f" Its parameter is called {args[0]}.")) if len(args) == 1 else \
-            d.pick((f" The arguments are {args[0]} and {args[1]}.", f" Its parameters are called {args[0]} and {args[1]}."))
+        args = [t.names[x] for x in "ab"[: len(t.kinds)]]
+        arg = (
+            d.pick((f" The argument is {args[0]}.", f" Its parameter is called {args[0]}."))
+            if len(args) == 1
+            else d.pick(
+                (
+                    f" The arguments are {args[0]} and {args[1]}.",
+                    f" Its parameters are called {args[0]} and {args[1]}.",
+                )
+            )
+        )
     q = ask.format(l=LANG[t.lang], n=name, d=t.desc)
     if arg and q[-1] not in ".?":
         q += "."
     doc = d.chance(0.25)
     if doc:
-        q += d.pick((" Add a docstring.", " Document it.", " With a comment.")) if q[-1] in ".?" else ", with a comment"
-    if not arg:      # without names in the question the answer uses the usual ones
+        q += (
+            d.pick((" Add a docstring.", " Document it.", " With a comment."))
+            if q[-1] in ".?"
+            else ", with a comment"
+        )
+    if not arg:  # without names in the question the answer uses the usual ones
         t.names["a"] = ARG_NAMES[t.kinds[0]][0]
         if len(t.kinds) > 1:
             t.names["b"] = SECOND[t.kinds[1]][0]
@@ -161,18 +223,44 @@ def casual(d):
     usual_locals(t)
     t.desc = fill(d.pick(t.fam.desc), t.names)
     verb, _, rest = t.desc.partition(" ")
-    base = {"checks": "check", "does": "do", "tells": "tell", "finds": "find", "squares": "square", "multiplies": "multiply",
-            "splits": "split", "raises": "raise"}.get(verb, verb[:-1] if not verb.endswith("ies") else verb[:-3] + "y")
+    base = {
+        "checks": "check",
+        "does": "do",
+        "tells": "tell",
+        "finds": "find",
+        "squares": "square",
+        "multiplies": "multiply",
+        "splits": "split",
+        "raises": "raise",
+    }.get(verb, verb[:-1] if not verb.endswith("ies") else verb[:-3] + "y")
     langs = (LANG[t.lang], LANG[t.lang].lower())
     if t.lang == "py" and d.chance(0.3):
-        q = d.say("Write a function that {d}.", "Write code that {d}.", "I need a function that {d}.", "Please write a function that {d}.",
-                  "function that {d}", "Give me a function that {d}.").format(d=t.desc)
+        q = d.say(
+            "Write a function that {d}.",
+            "Write code that {d}.",
+            "I need a function that {d}.",
+            "Please write a function that {d}.",
+            "function that {d}",
+            "Give me a function that {d}.",
+        ).format(d=t.desc)
     else:
-        q = d.say("Write a {l} function that {d}.", "How do I {b} in {l}?", "{l} function that {d}", "{l} code that {d}",
-                  "How can I {b} in {l}?", "Write {l} code to {b}.", "Show me how to {b} in {l}.", "In {l}, how do you {b}?",
-                  "Give me a {l} function to {b}.", "I want to {b} in {l}.", "Write a function in {l} to {b}.",
-                  "Please write a {l} program to {b}.").format(l=d.pick(langs), d=t.desc, b=f"{base} {rest}")
-    return finish(d, t, q, fenced(t.lang, t.source()), f"{LANG[t.lang]} function {t.name}: it {t.desc}.", "write")
+        q = d.say(
+            "Write a {l} function that {d}.",
+            "How do I {b} in {l}?",
+            "{l} function that {d}",
+            "{l} code that {d}",
+            "How can I {b} in {l}?",
+            "Write {l} code to {b}.",
+            "Show me how to {b} in {l}.",
+            "In {l}, how do you {b}?",
+            "Give me a {l} function to {b}.",
+            "I want to {b} in {l}.",
+            "Write a function in {l} to {b}.",
+            "Please write a {l} program to {b}.",
+        ).format(l=d.pick(langs), d=t.desc, b=f"{base} {rest}")
+    return finish(
+        d, t, q, fenced(t.lang, t.source()), f"{LANG[t.lang]} function {t.name}: it {t.desc}.", "write"
+    )
 
 
 def usual_locals(t):
@@ -185,31 +273,75 @@ def usual_locals(t):
 
 def finish(d, t, q, answer, why, skill, think=0.35):
     thinking = d.chance(think)
-    return Conv([user(q), reply(answer, why if thinking else "")], f"code {skill}", thinking=thinking, check=t.check(d))
+    return Conv(
+        [user(q), reply(answer, why if thinking else "")],
+        f"code {skill}",
+        thinking=thinking,
+        check=t.check(d),
+    )
 
 
 def complete(d):
     t = Task(d)
     usual_locals(t)
-    q = d.say("Complete this function:", "Finish the function:", "Fill in the body:", "Complete the code:",
-              "Please complete this {l} function:", "Write the missing body of this function:").format(l=LANG[t.lang])
+    q = d.say(
+        "Complete this function:",
+        "Finish the function:",
+        "Fill in the body:",
+        "Complete the code:",
+        "Please complete this {l} function:",
+        "Write the missing body of this function:",
+    ).format(l=LANG[t.lang])
     end = "" if t.lang == "py" else "\n}"
-    return finish(d, t, f"{q}\n{fenced(t.lang, t.opening())}", fenced(t.lang, t.opening() + "\n" + t.body() + end),
-                  f"It {t.desc}.", "complete")
+    return finish(
+        d,
+        t,
+        f"{q}\n{fenced(t.lang, t.opening())}",
+        fenced(t.lang, t.opening() + "\n" + t.body() + end),
+        f"It {t.desc}.",
+        "complete",
+    )
 
 
 def explain(d):
     t = Task(d)
-    q = d.say("What does this function do?", "Explain this code:", "What is this function for?", "Describe this {l} function:",
-              "Explain what {n} does:").format(l=LANG[t.lang], n=t.name)
+    q = d.say(
+        "What does this function do?",
+        "Explain this code:",
+        "What is this function for?",
+        "Describe this {l} function:",
+        "Explain what {n} does:",
+    ).format(l=LANG[t.lang], n=t.name)
     t.desc = fill(t.fam.desc[0], t.names)
-    return Conv([user(f"{q}\n{fenced(t.lang, t.source())}"), reply(f"The function {t.name} {t.desc}.")], "code explain",
-                thinking=d.chance(0.3))
+    return Conv(
+        [user(f"{q}\n{fenced(t.lang, t.source())}"), reply(f"The function {t.name} {t.desc}.")],
+        "code explain",
+        thinking=d.chance(0.3),
+    )
 
 
-BUGS = [(" += ", " -= "), (" > ", " < "), (" < ", " > "), (" == 0", " == 1"), ("return -1", "return 1"), (" * ", " + "), (" + ", " - "),
-        (" = 0", " = 1"), ("True", "False"), ("range(2, ", "range(3, "), (" === 0", " === 1"), (" != ", " == "), ("return 1;", "return 0;"),
-        ("[-1]", "[0]"), (">= ", "<= "), ("max(", "min("), ("upper", "lower"), ("[::-1]", "[::1]"), (" - ", " + "), ("sorted(", "list(")]
+BUGS = [
+    (" += ", " -= "),
+    (" > ", " < "),
+    (" < ", " > "),
+    (" == 0", " == 1"),
+    ("return -1", "return 1"),
+    (" * ", " + "),
+    (" + ", " - "),
+    (" = 0", " = 1"),
+    ("True", "False"),
+    ("range(2, ", "range(3, "),
+    (" === 0", " === 1"),
+    (" != ", " == "),
+    ("return 1;", "return 0;"),
+    ("[-1]", "[0]"),
+    (">= ", "<= "),
+    ("max(", "min("),
+    ("upper", "lower"),
+    ("[::-1]", "[::1]"),
+    (" - ", " + "),
+    ("sorted(", "list("),
+]
 
 
 def repair(d):
@@ -219,12 +351,20 @@ def repair(d):
     if not spots:
         return write(d)
     i, a, b = d.pick(spots)
-    broken = t.source().replace("\n".join(lines), "\n".join(lines[:i] + [lines[i].replace(a, b, 1)] + lines[i + 1:]))
-    q = d.say("This function is wrong. Fix it; it {d}:", "Find the bug. {n} {d}:", "Repair this code. It {d}:",
-              "There is a bug in {n}, which {d}. Correct it:", "Fix the mistake in this function, which {d}:").format(
-                  d=t.desc, n=t.name)
+    broken = t.source().replace(
+        "\n".join(lines), "\n".join(lines[:i] + [lines[i].replace(a, b, 1)] + lines[i + 1 :])
+    )
+    q = d.say(
+        "This function is wrong. Fix it; it {d}:",
+        "Find the bug. {n} {d}:",
+        "Repair this code. It {d}:",
+        "There is a bug in {n}, which {d}. Correct it:",
+        "Fix the mistake in this function, which {d}:",
+    ).format(d=t.desc, n=t.name)
     text = f"The line `{lines[i].strip().replace(a, b, 1)}` is wrong. It must be `{lines[i].strip()}`.\n"
-    return finish(d, t, f"{q}\n{fenced(t.lang, broken)}", text + fenced(t.lang, t.source()), "", "repair", 0.3)
+    return finish(
+        d, t, f"{q}\n{fenced(t.lang, broken)}", text + fenced(t.lang, t.source()), "", "repair", 0.3
+    )
 
 
 def call(d):
@@ -232,10 +372,27 @@ def call(d):
     t = Task(d, "py")
     args, res = t.tests(d, 1)[0]
     shown = ", ".join(map(repr, args))
-    q = d.say("What does {n}({a}) return?", "Evaluate {n}({a}).", "What is the result of {n}({a})?").format(n=t.name, a=shown)
-    if t.fam.key in ("collatz", "is_prime", "factorial", "fibonacci", "power", "product", "lcm", "sum_squares", "dot", "gcd"):
+    q = d.say("What does {n}({a}) return?", "Evaluate {n}({a}).", "What is the result of {n}({a})?").format(
+        n=t.name, a=shown
+    )
+    if t.fam.key in (
+        "collatz",
+        "is_prime",
+        "factorial",
+        "fibonacci",
+        "power",
+        "product",
+        "lcm",
+        "sum_squares",
+        "dot",
+        "gcd",
+    ):
         return explain(d)
-    return Conv([user(f"{fenced('py', t.source())}\n{q}"), reply(repr(res), f"It {t.desc}.")], "code call", thinking=True)
+    return Conv(
+        [user(f"{fenced('py', t.source())}\n{q}"), reply(repr(res), f"It {t.desc}.")],
+        "code call",
+        thinking=True,
+    )
 
 
 OTHER = "Rust Go Java Ruby Haskell Perl Lua Swift Kotlin Fortran COBOL Scala PHP Pascal Lisp Prolog Bash SQL R Julia".split()
@@ -252,8 +409,14 @@ def cannot(d):
         a = f"I do not know how to write that in {lang}."
     else:
         lang, a = d.pick(OTHER), "I can only write Python, C and JavaScript."
-    q = d.say("Write a {l} function that {d}.", "In {l}, write {n}, which {d}.", "{l} code that {d}", "Write a {l} function {n} that {d}.",
-              "Write a function in {l} that {d}.", "I need a {l} function {n}: it {d}.").format(l=lang, d=t.desc, n=t.name)
+    q = d.say(
+        "Write a {l} function that {d}.",
+        "In {l}, write {n}, which {d}.",
+        "{l} code that {d}",
+        "Write a {l} function {n} that {d}.",
+        "Write a function in {l} that {d}.",
+        "I need a {l} function {n}: it {d}.",
+    ).format(l=lang, d=t.desc, n=t.name)
     return Conv([user(q), reply(a)], "code cannot", thinking=d.chance(0.35))
 
 
@@ -276,4 +439,14 @@ def file(d):
     return raw("\n\n".join(parts) + "\n", "code raw", 0.6)
 
 
-SKILLS = [(write, 5), (casual, 2), (complete, 2), (explain, 1.5), (repair, 1.5), (call, 0.5), (cannot, 0.5), (tests, 0.3), (file, 0.7)]
+SKILLS = [
+    (write, 5),
+    (casual, 2),
+    (complete, 2),
+    (explain, 1.5),
+    (repair, 1.5),
+    (call, 0.5),
+    (cannot, 0.5),
+    (tests, 0.3),
+    (file, 0.7),
+]

@@ -4,10 +4,14 @@ from dataclasses import dataclass, field
 
 import tokens as tk
 
-DEFAULT_SYSTEM = ("You are a helpful, conversationally-fluent assistant made by Poolside. You are here to be helpful to "
-                  "users through natural language conversations.")
-TOOLS_HEAD = ("### Tools\n\nYou may call functions to assist with the user query.\n"
-              "All available function signatures are listed below:\n<available_tools>\n")
+DEFAULT_SYSTEM = (
+    "You are a helpful, conversationally-fluent assistant made by Poolside. You are here to be helpful to "
+    "users through natural language conversations."
+)
+TOOLS_HEAD = (
+    "### Tools\n\nYou may call functions to assist with the user query.\n"
+    "All available function signatures are listed below:\n<available_tools>\n"
+)
 CONTEXT_WEIGHT = 0.1  # of the loss on what the model only reads
 
 
@@ -26,7 +30,9 @@ class Conv:
     system: str = DEFAULT_SYSTEM
     tools: list = field(default_factory=list)
     thinking: bool = False
-    keep_history: bool = True    # False: reasoning before the last user turn is dropped, as engines do by default
+    keep_history: bool = (
+        True  # False: reasoning before the last user turn is dropped, as engines do by default
+    )
     context_weight: float = CONTEXT_WEIGHT
     check: dict = field(default_factory=dict)  # what an evaluation needs besides the last turn
 
@@ -60,13 +66,16 @@ def assistant_items(t, thinking, weight, w_ctx):
         items = [(tk.ASSISTANT, w_ctx), (tk.END_THINK, 0)]
     items.append((t.text, weight))
     for name, args in t.calls:
-        pairs = "".join(f"<arg_key>{k}</arg_key><arg_value>{value_text(v)}</arg_value>" for k, v in args.items())
+        pairs = "".join(
+            f"<arg_key>{k}</arg_key><arg_value>{value_text(v)}</arg_value>" for k, v in args.items()
+        )
         items += [(tk.CALL, weight), (name + pairs, weight), (tk.END_CALL, weight)]
     return items + [(tk.END_ASSISTANT, weight)]
 
 
 def render(c, open_last=False):
-    """List of (id or text, loss weight). With open_last the last turn is left out and its opening is the end."""
+    """List of (id or text, loss weight). With open_last the last turn is left out and its opening is the
+    end."""
     w = c.context_weight
     items = [(tk.EOS, 0), (system_text(c), w)]
     last_user = max((i for i, t in enumerate(c.turns) if t.role == "user"), default=-1)

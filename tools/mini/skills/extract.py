@@ -7,40 +7,100 @@ from .words import ADJ, COLOR, JOB, PLACE, SUBJECT, THING, WEEKDAY, article, joi
 # field, JSON type, value, sentence parts; {n} is the person or thing the record is about
 FIELDS = [
     ("name", "string", lambda d: d.full_name(), ("{n} is called {v}", "the name is {v}", "name {v}")),
-    ("age", "integer", lambda d: d.int(1, 99), ("{n} is {v} years old", "aged {v}", "{v} years of age", "{n} turned {v}")),
-    ("city", "string", lambda d: d.city(), ("{n} lives in {v}", "from {v}", "in the city {v}", "{n} comes from {v}", "based in {v}")),
-    ("job", "string", lambda d: d.word(JOB), ("{n} works as {av}", "{av} by trade", "{n} is {av}", "employed as {av}")),
+    (
+        "age",
+        "integer",
+        lambda d: d.int(1, 99),
+        ("{n} is {v} years old", "aged {v}", "{v} years of age", "{n} turned {v}"),
+    ),
+    (
+        "city",
+        "string",
+        lambda d: d.city(),
+        ("{n} lives in {v}", "from {v}", "in the city {v}", "{n} comes from {v}", "based in {v}"),
+    ),
+    (
+        "job",
+        "string",
+        lambda d: d.word(JOB),
+        ("{n} works as {av}", "{av} by trade", "{n} is {av}", "employed as {av}"),
+    ),
     ("email", "string", lambda d: d.email(), ("the email is {v}", "reachable at {v}", "mail {v}")),
-    ("phone", "string", lambda d: f"{d.int(100, 999)}-{d.int(1000, 9999)}", ("the phone number is {v}", "phone {v}", "call {v}")),
+    (
+        "phone",
+        "string",
+        lambda d: f"{d.int(100, 999)}-{d.int(1000, 9999)}",
+        ("the phone number is {v}", "phone {v}", "call {v}"),
+    ),
     ("color", "string", lambda d: d.word(COLOR), ("the color is {v}", "{n} likes {v}", "colored {v}")),
-    ("price", "number", lambda d: d.price(), ("it costs {v} euros", "for {v} euros", "it costs {v}", "{v} euros", "sold for {v} euros")),
+    (
+        "price",
+        "number",
+        lambda d: d.price(),
+        ("it costs {v} euros", "for {v} euros", "it costs {v}", "{v} euros", "sold for {v} euros"),
+    ),
     ("quantity", "integer", lambda d: d.int(1, 500), ("the quantity is {v}", "{v} pieces", "{v} of them")),
-    ("weight", "number", lambda d: round(d.r.uniform(0.1, 90), 1), ("the weight is {v} kg", "it weighs {v} kg", "{v} kg heavy")),
+    (
+        "weight",
+        "number",
+        lambda d: round(d.r.uniform(0.1, 90), 1),
+        ("the weight is {v} kg", "it weighs {v} kg", "{v} kg heavy"),
+    ),
     ("date", "string", lambda d: d.pick((d.iso_date, d.date))(), ("the date is {v}", "on {v}", "dated {v}")),
     ("time", "string", lambda d: d.time(), ("the time is {v}", "at {v}", "it starts at {v}")),
-    ("place", "string", lambda d: d.word(PLACE), ("the place is the {v}", "at the {v}", "it takes place in the {v}")),
+    (
+        "place",
+        "string",
+        lambda d: d.word(PLACE),
+        ("the place is the {v}", "at the {v}", "it takes place in the {v}"),
+    ),
     ("day", "string", lambda d: d.pick(WEEKDAY), ("on {v}", "the day is {v}", "every {v}")),
     ("product", "string", lambda d: d.thing(), ("the product is {av}", "the item is {av}", "it is {av}")),
     ("code", "string", lambda d: d.code(), ("the code is {v}", "with the code {v}", "code {v}")),
     ("id", "integer", lambda d: d.int(1, 99999), ("the id is {v}", "with id {v}", "number {v}")),
     ("active", "boolean", lambda d: d.chance(0.5), ("it is {yes}active", "{n} is {yes}active")),
     ("paid", "boolean", lambda d: d.chance(0.5), ("it is {yes}paid", "it was {yes}paid")),
-    ("country", "string", lambda d: d.pseudo().capitalize() + "land", ("the country is {v}", "in the country {v}")),
+    (
+        "country",
+        "string",
+        lambda d: d.pseudo().capitalize() + "land",
+        ("the country is {v}", "in the country {v}"),
+    ),
     ("subject", "string", lambda d: d.word(SUBJECT), ("the subject is {v}", "about {v}", "{n} studies {v}")),
-    ("company", "string", lambda d: d.pseudo().capitalize() + d.pick((" Ltd", " Inc", "")), ("the company is {v}", "{n} works at {v}", "from the company {v}")),
+    (
+        "company",
+        "string",
+        lambda d: d.pseudo().capitalize() + d.pick((" Ltd", " Inc", "")),
+        ("the company is {v}", "{n} works at {v}", "from the company {v}"),
+    ),
     ("score", "integer", lambda d: d.int(0, 100), ("the score is {v}", "with {v} points", "{n} scored {v}")),
     ("version", "string", lambda d: f"{d.int(0, 9)}.{d.int(0, 30)}", ("the version is {v}", "version {v}")),
-    ("status", "string", lambda d: d.pick(("open", "closed", "pending", "shipped", "done")), ("the status is {v}", "it is {v} now", "status {v}")),
+    (
+        "status",
+        "string",
+        lambda d: d.pick(("open", "closed", "pending", "shipped", "done")),
+        ("the status is {v}", "it is {v} now", "status {v}"),
+    ),
 ]
 
 
 def odd_field(d):
     """A field with a name that no list has."""
-    name = d.pick((lambda: f"{d.word(ADJ)}_{d.word(THING)}", d.pseudo, lambda: f"{d.word(THING)}_{d.pick(('code', 'name', 'size', 'count'))}",
-                   lambda: d.word(THING)))()
+    name = d.pick(
+        (
+            lambda: f"{d.word(ADJ)}_{d.word(THING)}",
+            d.pseudo,
+            lambda: f"{d.word(THING)}_{d.pick(('code', 'name', 'size', 'count'))}",
+            lambda: d.word(THING),
+        )
+    )()
     kind = d.pick(("string", "string", "integer", "number", "boolean"))
-    make = {"string": lambda d: d.pick((d.pseudo, d.noun, d.first, d.city, d.code, d.thing))(), "integer": lambda d: d.int(0, 9999),
-            "number": lambda d: d.price(), "boolean": lambda d: d.chance(0.5)}[kind]
+    make = {
+        "string": lambda d: d.pick((d.pseudo, d.noun, d.first, d.city, d.code, d.thing))(),
+        "integer": lambda d: d.int(0, 9999),
+        "number": lambda d: d.price(),
+        "boolean": lambda d: d.chance(0.5),
+    }[kind]
     label = name.replace("_", " ")
     say = (f"the {label} is {{v}}", f"{label} {{v}}", f"with {label} {{v}}", f"{label}: {{v}}")
     return name, kind, make, say
@@ -52,8 +112,16 @@ def shown(v):
 
 def sentence(d, field, v, who):
     label = field[0].replace("_", " ")
-    plain = (f"the {label} is {{v}}", f"{label} {{v}}", f"{label}: {{v}}", f"with the {label} {{v}}", f"its {label} is {{v}}",
-             f"{{v}} is the {label}", f"{label} = {{v}}", f"as {label} {{v}}")
+    plain = (
+        f"the {label} is {{v}}",
+        f"{label} {{v}}",
+        f"{label}: {{v}}",
+        f"with the {label} {{v}}",
+        f"its {label} is {{v}}",
+        f"{{v}} is the {label}",
+        f"{label} = {{v}}",
+        f"as {label} {{v}}",
+    )
     p = d.say(*(field[3] if d.chance(0.6) else plain))
     return p.format(n=who, v=shown(v), av=article(shown(v)), yes="" if v else "not ")
 
@@ -108,15 +176,34 @@ def schema(sh):
 def describe(d, sh):
     if not any(isinstance(v, (dict, list)) for v in sh.values()) and d.chance(0.6):
         if d.chance(0.5):
-            return d.say("Return JSON with the fields {f}.", "Give me a JSON object with {f}.", "Extract {f} as JSON.",
-                         "JSON with {f}, please.", "Answer with a JSON object that has {f}.", "Write {f} as a JSON object.").format(f=join(sh))
-        return d.say("Return JSON with the fields {f}.", "Extract as JSON: {f}.", "Give a JSON object with {f}.",
-                     "Turn this into JSON with {f}.").format(f=", ".join(f"{k} ({v})" for k, v in sh.items()))
+            return d.say(
+                "Return JSON with the fields {f}.",
+                "Give me a JSON object with {f}.",
+                "Extract {f} as JSON.",
+                "JSON with {f}, please.",
+                "Answer with a JSON object that has {f}.",
+                "Write {f} as a JSON object.",
+            ).format(f=join(sh))
+        return d.say(
+            "Return JSON with the fields {f}.",
+            "Extract as JSON: {f}.",
+            "Give a JSON object with {f}.",
+            "Turn this into JSON with {f}.",
+        ).format(f=", ".join(f"{k} ({v})" for k, v in sh.items()))
     if d.chance(0.25):
-        return d.say("Answer with JSON for this schema: {s}", "Follow this JSON schema: {s}", "Return JSON that fits the schema {s}").format(
-            s=json.dumps(schema(sh)))
-    return d.say("Return JSON of this shape: {s}", "Extract the data as JSON like {s}", "Fill in {s}", "Use this JSON format: {s}",
-                 "Answer only with JSON of the form {s}", "Convert to JSON: {s}").format(s=json.dumps(sh))
+        return d.say(
+            "Answer with JSON for this schema: {s}",
+            "Follow this JSON schema: {s}",
+            "Return JSON that fits the schema {s}",
+        ).format(s=json.dumps(schema(sh)))
+    return d.say(
+        "Return JSON of this shape: {s}",
+        "Extract the data as JSON like {s}",
+        "Fill in {s}",
+        "Use this JSON format: {s}",
+        "Answer only with JSON of the form {s}",
+        "Convert to JSON: {s}",
+    ).format(s=json.dumps(sh))
 
 
 def build(d):
@@ -154,7 +241,12 @@ def build(d):
     fields = choose(d, d.int(0, 3))
     key = d.pick(("tags", "names", "colors", "cities", "values"))
     obj, parts = record(d, fields, who) if fields else ({}, [])
-    make = {"names": d.first, "colors": lambda: d.word(COLOR), "cities": d.city, "values": lambda: d.int(0, 999)}.get(key, d.noun)
+    make = {
+        "names": d.first,
+        "colors": lambda: d.word(COLOR),
+        "cities": d.city,
+        "values": lambda: d.int(0, 999),
+    }.get(key, d.noun)
     xs = [make() for _ in range(d.int(1, 5))]
     parts.insert(d.int(0, len(parts)), f"the {key} are {join(xs)}")
     sh, ob = {}, {}
@@ -180,8 +272,12 @@ def to_table(d):
     fields = choose(d, d.int(1, 4))
     obj = {f[0]: f[2](d) for f in fields}
     k = d.pick(list(obj))
-    q = d.say("What is the {k} in this JSON: {j}", "Read {k} from {j}", "Which value has {k}? {j}", "{j}\nWhat is {k}?").format(
-        k=k, j=json.dumps(obj, ensure_ascii=False))
+    q = d.say(
+        "What is the {k} in this JSON: {j}",
+        "Read {k} from {j}",
+        "Which value has {k}? {j}",
+        "{j}\nWhat is {k}?",
+    ).format(k=k, j=json.dumps(obj, ensure_ascii=False))
     return Conv([user(q), reply(shown(obj[k]))], "json read", thinking=d.chance(0.3))
 
 

@@ -1,4 +1,5 @@
-"""Long texts with something to find in them: facts, records, log lines, functions, 100 to 16,000 tokens back."""
+"""Long texts with something to find in them: facts, records, log lines, functions, 100 to 16,000 tokens
+back."""
 from .chat import SKILLS as CHAT
 from .code import Task, fenced, fill, usual_locals
 from .conv import Conv, reply, user
@@ -38,14 +39,32 @@ def size(d, longest):
 def needle(d):
     """(sentence, question, short answer)"""
     who = d.pick((d.full_name, lambda: d.thing(), lambda: d.pseudo()))()
-    what, make = d.pick((("access code", d.code), ("secret word", d.pseudo), ("magic number", lambda: str(d.int(100, 99999))),
-                         ("room number", lambda: str(d.int(1, 999))), ("hiding place", lambda: d.word(PLACE)),
-                         ("favorite color", lambda: d.word(COLOR)), ("home town", d.city), ("password", d.pseudo),
-                         ("phone number", lambda: f"{d.int(100, 999)}-{d.int(1000, 9999)}"), ("birthday", d.date)))
+    what, make = d.pick(
+        (
+            ("access code", d.code),
+            ("secret word", d.pseudo),
+            ("magic number", lambda: str(d.int(100, 99999))),
+            ("room number", lambda: str(d.int(1, 999))),
+            ("hiding place", lambda: d.word(PLACE)),
+            ("favorite color", lambda: d.word(COLOR)),
+            ("home town", d.city),
+            ("password", d.pseudo),
+            ("phone number", lambda: f"{d.int(100, 999)}-{d.int(1000, 9999)}"),
+            ("birthday", d.date),
+        )
+    )
     v = make()
-    s = d.pick(("The {w} of {p} is {v}.", "Remember: the {w} of {p} is {v}.", "{p} has the {w} {v}.")).format(w=what, p=who, v=v)
-    q = d.say("What is the {w} of {p}?", "Which {w} does {p} have?", "Find the {w} of {p}.", "Tell me the {w} of {p}.",
-              "Look up the {w} of {p} in the text.", "The text gives the {w} of {p}. What is it?").format(w=what, p=who)
+    s = d.pick(("The {w} of {p} is {v}.", "Remember: the {w} of {p} is {v}.", "{p} has the {w} {v}.")).format(
+        w=what, p=who, v=v
+    )
+    q = d.say(
+        "What is the {w} of {p}?",
+        "Which {w} does {p} have?",
+        "Find the {w} of {p}.",
+        "Tell me the {w} of {p}.",
+        "Look up the {w} of {p} in the text.",
+        "The text gives the {w} of {p}. What is it?",
+    ).format(w=what, p=who)
     return s, q, f"The {what} of {who} is {v}."
 
 
@@ -62,7 +81,9 @@ def facts(d, longest, tokens=None):
     text = sep.join(lines)
     picked = d.r.sample(asked, min(len(asked), 1 if tokens else d.int(1, 6)))
     q, a = picked[0]
-    intro = d.say("Read this text.", "Here is a text.", "Text:", "Remember the following.", "Below is a report.")
+    intro = d.say(
+        "Read this text.", "Here is a text.", "Text:", "Remember the following.", "Below is a report."
+    )
     first = d.pick((f"{intro}\n{text}\n{q}", f"{q}\n{text}", f"{intro}\n{text}\n\nQuestion: {q}"))
     turns = [user(first), reply(a)]
     for q, a in picked[1:]:
@@ -76,8 +97,16 @@ def records(d, longest):
     style = d.int(0, 2)
     rows = {}
     while len(rows) < n:
-        key = d.pick((d.code, d.full_name, lambda: str(d.int(1000, 99999))))() if style != 1 else f"L{d.int(1, 99999)}"
-        rows[key] = (d.city(), d.int(1, 9999), d.word(COLOR)) if style != 1 else (d.thing(), d.int(1, 9999), d.first())
+        key = (
+            d.pick((d.code, d.full_name, lambda: str(d.int(1000, 99999))))()
+            if style != 1
+            else f"L{d.int(1, 99999)}"
+        )
+        rows[key] = (
+            (d.city(), d.int(1, 9999), d.word(COLOR))
+            if style != 1
+            else (d.thing(), d.int(1, 9999), d.first())
+        )
     if style == 0:
         text = "\n".join(f"{k} | {a} | {b} | {c}" for k, (a, b, c) in rows.items())
         head, names = "id | city | amount | color\n", ("city", "amount", "color")
@@ -91,12 +120,23 @@ def records(d, longest):
     turns = []
     for _ in range(d.int(1, 4)):
         key, i = d.pick(list(rows)), d.int(0, 2)
-        q = d.say("What is the {n} of {k}?", "Look at {k}: what is the {n}?", "Which {n} does {k} have?",
-                  "Find the {n} in the row {k}.", "{n} of {k}?").format(n=names[i], k=key)
+        q = d.say(
+            "What is the {n} of {k}?",
+            "Look at {k}: what is the {n}?",
+            "Which {n} does {k} have?",
+            "Find the {n} in the row {k}.",
+            "{n} of {k}?",
+        ).format(n=names[i], k=key)
         a = f"The {names[i]} of {key} is {rows[key][i]}."
         if d.chance(0.2):
-            q, a = d.say("Show the line of {k}.", "Copy the line that begins with {k}.", "Give me the whole entry {k}.").format(
-                k=key), lines[key]
+            q, a = (
+                d.say(
+                    "Show the line of {k}.",
+                    "Copy the line that begins with {k}.",
+                    "Give me the whole entry {k}.",
+                ).format(k=key),
+                lines[key],
+            )
         turns += [user(q if turns else f"{head}{text}\n\n{q}"), reply(a)]
     return Conv(turns, "recall records", thinking=d.chance(0.3), context_weight=CONTEXT_WEIGHT)
 
@@ -116,8 +156,13 @@ def functions(d, longest):
     for _ in range(d.int(1, 3)):
         t = d.pick(list(tasks.values()))
         if d.chance(0.7):
-            q = d.say("Show the function {n}.", "Copy the function {n}.", "Give me the source of {n}.", "How is {n} written?",
-                      "Print {n} exactly.").format(n=t.name)
+            q = d.say(
+                "Show the function {n}.",
+                "Copy the function {n}.",
+                "Give me the source of {n}.",
+                "How is {n} written?",
+                "Print {n} exactly.",
+            ).format(n=t.name)
             a = fenced(lang, t.source(doc))
         else:
             q = d.say("What does {n} do?", "Explain the function {n}.", "Describe {n}.").format(n=t.name)
@@ -139,8 +184,17 @@ def long_chat(d, longest):
             t.reasoning = ""
         turns += c.turns
         used += 12 * len(c.turns) + sum(len(t.text) // 4 for t in c.turns)
-    q = d.say("What is the number of the {p}?", "Which number has the {p}?", "I told you a number for the {p}. Which?").format(p=p)
-    return Conv(turns + [user(q), reply(f"The number of the {p} is {v}.")], "recall chat", thinking=False, context_weight=0.05)
+    q = d.say(
+        "What is the number of the {p}?",
+        "Which number has the {p}?",
+        "I told you a number for the {p}. Which?",
+    ).format(p=p)
+    return Conv(
+        turns + [user(q), reply(f"The number of the {p} is {v}.")],
+        "recall chat",
+        thinking=False,
+        context_weight=0.05,
+    )
 
 
 def order(d, longest):
@@ -151,10 +205,16 @@ def order(d, longest):
     for s, x in reversed(list(zip(spots, xs))):
         lines.insert(s, f"Note {article(x)}.")
     q = d.say("List the notes in order.", "Which things should be noted?", "What did the notes say?")
-    return Conv([user(" ".join(lines) + "\n" + q), reply(f"The notes were: {join(xs)}.")], "recall order", thinking=d.chance(0.3),
-                context_weight=CONTEXT_WEIGHT)
+    return Conv(
+        [user(" ".join(lines) + "\n" + q), reply(f"The notes were: {join(xs)}.")],
+        "recall order",
+        thinking=d.chance(0.3),
+        context_weight=CONTEXT_WEIGHT,
+    )
 
 
 def skills(longest):
-    return [((lambda d, f=f: f(d, longest)), w) for f, w in
-            ((facts, 4), (records, 2), (functions, 1.5), (long_chat, 1.2), (order, 0.6))]
+    return [
+        ((lambda d, f=f: f(d, longest)), w)
+        for f, w in ((facts, 4), (records, 2), (functions, 1.5), (long_chat, 1.2), (order, 0.6))
+    ]
