@@ -31,7 +31,8 @@ static void on_interrupt(int sig)
         pressed_ns[i - 1] = pressed_ns[i];
     pressed_ns[PRESSES_MAX - 1] = now;
     atomic_store(&interrupted, true);
-    if (pressed_ns[PRESSES_MAX - presses_to_end] == 0 || now - pressed_ns[PRESSES_MAX - presses_to_end] > PRESSES_NS)
+    if (pressed_ns[PRESSES_MAX - presses_to_end] == 0 ||
+        now - pressed_ns[PRESSES_MAX - presses_to_end] > PRESSES_NS)
         return;
     // the device may hang, so nobody is waited for
     if (isatty(STDERR_FILENO))
@@ -80,7 +81,8 @@ int lg_app_stdout_judge(int rc)
         stdout_errno = errno;
     if (stdout_errno == EPIPE)
         return LG_EXIT_OK;
-    lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "", stdout_errno ? strerror(stdout_errno) : "");
+    lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "",
+               stdout_errno ? strerror(stdout_errno) : "");
     return LG_EXIT_FAILED;
 }
 

@@ -1,15 +1,16 @@
 /*
  * app/app: what the commands share.
  *
- * main() finds the command in its table, fills an lg_app from the command line and the settings (base/settings), and
- * calls run. Products go to stdout with stdio, everything else to stderr. A command returns the process's exit status:
- * 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted.
+ * main() finds the command in its table, fills an lg_app from the command line and the settings
+ * (base/settings), and calls run. Products go to stdout with stdio, everything else to stderr. A command
+ * returns the process's exit status: 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted.
  *
- * How to add a command: write cmd_x.c that defines one `const lg_cmd lg_cmd_x`, add it to src/app/meson.build and to
- * the list in commands.h. Its own struct begins with an lg_common, whose flags LG_COMMON_OPTIONS adds to its table.
+ * How to add a command: write cmd_x.c that defines one `const lg_cmd lg_cmd_x`, add it to src/app/meson.build
+ * and to the list in commands.h. Its own struct begins with an lg_common, whose flags LG_COMMON_OPTIONS adds
+ * to its table.
  *
- * Surprise: SIGPIPE is ignored; main() looks at stdout after run and turns a reader that went away into a quiet 0.
- * A command that streams asks lg_app_stdout_ok now and then and stops early.
+ * Surprise: SIGPIPE is ignored; main() looks at stdout after run and turns a reader that went away into a
+ * quiet 0. A command that streams asks lg_app_stdout_ok now and then and stops early.
  */
 #ifndef LG_APP_APP_H
 #define LG_APP_APP_H
@@ -29,15 +30,16 @@ typedef struct lg_common {
     bool json, quiet;
 } lg_common;
 
-#define LG_COMMON_OPTIONS(own)                                                                                     \
-    LG_OPTION(own, common.json, "json", 0, bool, "", NULL, NULL, "print the product as JSON"),                     \
+#define LG_COMMON_OPTIONS(own)                                                                 \
+    LG_OPTION(own, common.json, "json", 0, bool, "", NULL, NULL, "print the product as JSON"), \
         LG_OPTION(own, common.quiet, "quiet", 'q', bool, "", NULL, NULL, "no logs and no progress")
 
 /* Settings of a command that loads a model, and of one that needs only the file. */
 #define LG_FILE_SETTINGS LG_SET_model, LG_SET_models, LG_SET_color, LG_SET_log_level
-#define LG_MODEL_SETTINGS                                                                                          \
-    LG_FILE_SETTINGS, LG_SET_device, LG_SET_threads, LG_SET_ctx, LG_SET_kv_type, LG_SET_isa, LG_SET_crlf_compat,   \
-        LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min, LG_SET_draft_ctx, LG_SET_draft_pause_margin
+#define LG_MODEL_SETTINGS                                                                         \
+    LG_FILE_SETTINGS, LG_SET_device, LG_SET_threads, LG_SET_ctx, LG_SET_kv_type, LG_SET_isa,      \
+        LG_SET_crlf_compat, LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min, LG_SET_draft_ctx, \
+        LG_SET_draft_pause_margin
 
 typedef struct lg_cmd {
     lg_command words; /* name, usage, settings, options: what base/settings reads */
@@ -69,25 +71,29 @@ void lg_app_say(const char *fmt, ...) LG_PRINTF(1, 2);
 
 /* False once the reader of stdout is gone or a write failed. Flushes. */
 bool lg_app_stdout_ok(void);
-/* For main: after success, what became of stdout decides. A reader that left is fine, another write error prints its
- * line and makes 1. */
+/* For main: after success, what became of stdout decides. A reader that left is fine, another write error
+ * prints its line and makes 1. */
 int lg_app_stdout_judge(int rc);
-/* From now on Ctrl-C sets *app->cancel; `presses` of them within two seconds end the process at once. Without this call
- * the first one does. */
+/* From now on Ctrl-C sets *app->cancel; `presses` of them within two seconds end the process at once. Without
+ * this call the first one does. */
 void lg_app_catch_interrupt(lg_app *app, int presses);
 bool lg_app_interrupted(const lg_app *app);
 
 /* --- the model --- */
 
-/* Resolve the model setting (FILE or NAME) to a file: app->model_path. LG_E_INPUT says where a name was looked for. */
+/* Resolve the model setting (FILE or NAME) to a file: app->model_path. LG_E_INPUT says where a name was
+ * looked for. */
 LG_NODISCARD lg_status lg_app_model_path(lg_app *app, lg_err *err);
 /* The same for any word, into `out` of `n` bytes: for commands that take the file as a positional word. */
-LG_NODISCARD lg_status lg_app_find_model(const lg_app *app, const char *word, char *out, size_t n, lg_err *err);
+LG_NODISCARD lg_status lg_app_find_model(const lg_app *app, const char *word, char *out, size_t n,
+                                         lg_err *err);
 /* Engine parameters of the settings but for the model. */
 lg_engine_params lg_app_engine_settings(const lg_app *app);
 /* The same with the model path resolved; pointers live as long as app. */
 LG_NODISCARD lg_status lg_app_engine_params(lg_app *app, lg_engine_params *out, lg_err *err);
-/* Open the engine with a load bar when it takes long. `p` comes from lg_app_engine_params, changed as needed. */
-LG_NODISCARD lg_status lg_app_engine_open(lg_app *app, const lg_engine_params *p, lg_engine **out, lg_err *err);
+/* Open the engine with a load bar when it takes long. `p` comes from lg_app_engine_params, changed as needed.
+ */
+LG_NODISCARD lg_status lg_app_engine_open(lg_app *app, const lg_engine_params *p, lg_engine **out,
+                                          lg_err *err);
 
 #endif

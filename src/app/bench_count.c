@@ -33,9 +33,10 @@ static void add_experts(tally *t, const lg_weight *w, int k)
 
 static void add_layer(tally *t, const lg_hparams *hp, const lg_layer *l)
 {
-    const lg_weight *each[] = {&l->attn_norm, &l->q, &l->k, &l->v, &l->gate, &l->o, &l->q_norm, &l->k_norm,
-                               &l->ffn_norm, &l->ffn_gate, &l->ffn_up, &l->ffn_down, &l->router, &l->router_bias,
-                               &l->shared_gate, &l->shared_up, &l->shared_down};
+    const lg_weight *each[] = {&l->attn_norm, &l->q,          &l->k,      &l->v,           &l->gate,
+                               &l->o,         &l->q_norm,     &l->k_norm, &l->ffn_norm,    &l->ffn_gate,
+                               &l->ffn_up,    &l->ffn_down,   &l->router, &l->router_bias, &l->shared_gate,
+                               &l->shared_up, &l->shared_down};
 
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
         add(t, each[i]);
@@ -57,7 +58,8 @@ static void add_ends(tally *t, const lg_laguna *m, double out)
     }
 }
 
-/* Visible positions, summed over the rows at positions [pos, pos + n), each seeing itself and what is before. */
+/* Visible positions, summed over the rows at positions [pos, pos + n), each seeing itself and what is before.
+ */
 static double visible(int64_t pos, int64_t n, int window)
 {
     double last = (double)(pos + n), first = (double)pos + 1;

@@ -266,7 +266,8 @@ static double effective(const route_tally *t, int layer)
 lg_status lg_bench_route(lg_engine *e, lg_bench_routing *out, lg_err *err)
 {
     const lg_hparams *hp = lg_engine_hparams(e);
-    int64_t ctx = lg_engine_plan(e)->ctx, n = ctx < ROUTE_TOKENS ? ctx / ROUTE_WINDOW * ROUTE_WINDOW : ROUTE_TOKENS;
+    int64_t ctx = lg_engine_plan(e)->ctx,
+            n = ctx < ROUTE_TOKENS ? ctx / ROUTE_WINDOW * ROUTE_WINDOW : ROUTE_TOKENS;
     lg_bench_routing r = {.n_expert = hp->n_expert, .effective = 1, .distinct = 1, .worst_layer = -1};
     route_tally t = {.engine = e, .hp = hp};
     uint64_t seed = 1;
@@ -289,7 +290,8 @@ lg_status lg_bench_route(lg_engine *e, lg_bench_routing *out, lg_err *err)
     (void)lg_engine_truncate(e, 0);
     if (st != LG_OK)
         goto out;
-    r.distinct = t.distinct / (double)t.n_window / lg_expert_union(hp->n_expert, hp->n_expert_used, ROUTE_WINDOW);
+    r.distinct =
+        t.distinct / (double)t.n_window / lg_expert_union(hp->n_expert, hp->n_expert_used, ROUTE_WINDOW);
     for (int i = 0; i < hp->n_layer; i++) {
         double share = hp->layer[i].dense ? 1 : effective(&t, i);
 

@@ -1,9 +1,10 @@
 /*
  * app/bench_run: the measurements of `lagoon bench`.
  *
- * Repetitions go round all measurements, so that a machine whose speed drifts shows it in the spread of each; the
- * device's ceilings are measured once a round, in the same process, and the best of them counts. Token ids are fresh
- * random ones at each step, so that routing moves; depth comes from a cache filled with random rows.
+ * Repetitions go round all measurements, so that a machine whose speed drifts shows it in the spread of each;
+ * the device's ceilings are measured once a round, in the same process, and the best of them counts. Token
+ * ids are fresh random ones at each step, so that routing moves; depth comes from a cache filled with random
+ * rows.
  */
 #ifndef LG_APP_BENCH_RUN_H
 #define LG_APP_BENCH_RUN_H

@@ -1,8 +1,8 @@
 /*
  * app/chat_command: the slash commands of `lagoon chat`.
  *
- * One row of the table is one command; its function gets the rest of the line without surrounding spaces. Everything
- * is printed to stderr. An unknown word sends nothing.
+ * One row of the table is one command; its function gets the rest of the line without surrounding spaces.
+ * Everything is printed to stderr. An unknown word sends nothing.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -260,7 +260,8 @@ static bool consent(lg_console *c, const char *path, size_t tokens)
 
     if ((int64_t)tokens * 4 <= ctx)
         return true;
-    lg_console_say(c, "%s has %s tokens, more than a quarter of the context", path, lg_fig_count(&f, (int64_t)tokens));
+    lg_console_say(c, "%s has %s tokens, more than a quarter of the context", path,
+                   lg_fig_count(&f, (int64_t)tokens));
     if (!c->person) {
         fail(c, "/read: not added");
         return false;
@@ -547,10 +548,12 @@ static void show_set(lg_console *c)
 
     if (!a->random_seed)
         (void)snprintf(seed, sizeof seed, "%" PRIu64, a->sampling.seed);
-    lg_console_say(c, "temp        %g\ntop_k       %d\ntop_p       %g\nmin_p       %g\nseed        %s\nmax_tokens  %" PRId64
-                   "\nmax_think   %" PRId64 "\nmin_think   %" PRId64, (double)a->sampling.temperature, a->sampling.top_k,
-                   (double)a->sampling.top_p, (double)a->sampling.min_p, seed, a->max_tokens, a->max_think,
-                   a->min_think);
+    lg_console_say(
+        c,
+        "temp        %g\ntop_k       %d\ntop_p       %g\nmin_p       %g\nseed        %s\nmax_tokens  %" PRId64
+        "\nmax_think   %" PRId64 "\nmin_think   %" PRId64,
+        (double)a->sampling.temperature, a->sampling.top_k, (double)a->sampling.top_p,
+        (double)a->sampling.min_p, seed, a->max_tokens, a->max_think, a->min_think);
 }
 
 /* Put `value` where `key` says in *a; false for an unknown key. *good: the value is of the right kind. */
@@ -601,8 +604,9 @@ static void do_set(lg_console *c, lg_str arg)
 
         (void)snprintf(word, sizeof word, "%.*s", (int)(key.n < 31 ? key.n : 31), key.p);
         near = lg_nearest(word, keys, sizeof keys / sizeof keys[0]);
-        (void)LG_FAIL(&err, LG_E_INPUT, "/set: unknown setting '%s'%s%s%s", word, near ? "; did you mean '" : "",
-                      near ? near : "", near ? "'?" : "; /set alone lists them");
+        (void)LG_FAIL(&err, LG_E_INPUT, "/set: unknown setting '%s'%s%s%s", word,
+                      near ? "; did you mean '" : "", near ? near : "",
+                      near ? "'?" : "; /set alone lists them");
     } else if (!good || arg.n > 0) {
         (void)LG_FAIL(&err, LG_E_INPUT, "/set %.*s wants one number", (int)key.n, key.p);
     } else if (lg_sampling_check(&changed.sampling, &err) == LG_OK) {
@@ -645,8 +649,9 @@ static void do_help(lg_console *c, lg_str arg)
     (void)arg;
     for (int i = 0; i < N_COMMANDS; i++)
         lg_console_say(c, "  %-10s%-24s%s", commands[i].word, commands[i].args, commands[i].help);
-    lg_console_say(c, "A message that begins with // is sent with one slash. Enter sends; Alt-Enter, Ctrl-J or a\n"
-                   "backslash before Enter begins a new line. Ctrl-C stops an answer.");
+    lg_console_say(
+        c, "A message that begins with // is sent with one slash. Enter sends; Alt-Enter, Ctrl-J or a\n"
+           "backslash before Enter begins a new line. Ctrl-C stops an answer.");
 }
 
 int lg_console_words(const char *words[LG_CONSOLE_WORDS_MAX])
@@ -671,10 +676,12 @@ void lg_console_command(lg_console *c, lg_str line)
             return;
         }
     }
-    (void)snprintf(shown, sizeof shown, "%.*s", (int)(word.n < sizeof shown ? word.n : sizeof shown - 1), word.p);
+    (void)snprintf(shown, sizeof shown, "%.*s", (int)(word.n < sizeof shown ? word.n : sizeof shown - 1),
+                   word.p);
     near = lg_nearest(shown, words, (size_t)lg_console_words(words));
     if (near)
-        (void)LG_FAIL(&err, LG_E_INPUT, "unknown command '%s'; did you mean '%s'? nothing was sent", shown, near);
+        (void)LG_FAIL(&err, LG_E_INPUT, "unknown command '%s'; did you mean '%s'? nothing was sent", shown,
+                      near);
     else
         (void)LG_FAIL(&err, LG_E_INPUT, "unknown command '%s'; /help lists them; nothing was sent", shown);
     lg_console_error(c, &err);

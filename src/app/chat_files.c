@@ -76,12 +76,14 @@ lg_status lg_chat_path(lg_str name, char *out, lg_err *err)
     char dir[LG_PATH_BYTES] = "";
     int n;
 
-    if (name.n > 0 && name.n < LG_PATH_BYTES && memchr(name.p, '/', name.n) && !memchr(name.p, '\0', name.n)) {
+    if (name.n > 0 && name.n < LG_PATH_BYTES && memchr(name.p, '/', name.n) &&
+        !memchr(name.p, '\0', name.n)) {
         (void)snprintf(out, LG_PATH_BYTES, "%.*s", (int)name.n, name.p);
         return LG_OK;
     }
     if (!good_name(name))
-        return LG_FAIL(err, LG_E_INPUT, "a chat's name is one word of at most %d characters, or a path with a slash",
+        return LG_FAIL(err, LG_E_INPUT,
+                       "a chat's name is one word of at most %d characters, or a path with a slash",
                        NAME_MAX_CHARS);
     if (!state_dir("/chats", dir))
         return LG_FAIL(err, LG_E_IO, "no folder for saved chats: %s", dir[0] ? dir : "HOME is not set");
@@ -222,10 +224,11 @@ static lg_status read_header(lg_talk *t, lg_str line, lg_err *err)
     if (!lg_json_i64(lg_json_get(root, "lagoon_chat"), &version))
         st = LG_FAIL(err, LG_E_INPUT, "not a saved chat: the first line has no \"lagoon_chat\"");
     else if (version != FORMAT)
-        st = LG_FAIL(err, LG_E_UNSUPPORTED, "a saved chat of format %lld; this version reads %d", (long long)version,
-                     FORMAT);
+        st = LG_FAIL(err, LG_E_UNSUPPORTED, "a saved chat of format %lld; this version reads %d",
+                     (long long)version, FORMAT);
     else
-        st = lg_talk_set_system(t, lg_json_is(system, LG_JSON_STRING) ? lg_json_str(system) : (lg_str){0}, err);
+        st = lg_talk_set_system(t, lg_json_is(system, LG_JSON_STRING) ? lg_json_str(system) : (lg_str){0},
+                                err);
     lg_json_free(doc);
     return st;
 }
@@ -243,8 +246,10 @@ static lg_status read_message(lg_talk *t, lg_str line, lg_err *err)
     content = lg_json_get(root, "content");
     thought = lg_json_get(root, "reasoning_content");
     stopped = lg_json_str(lg_json_get(root, "stopped"));
-    if ((!lg_str_eqz(role, "user") && !lg_str_eqz(role, "assistant")) || !lg_json_is(content, LG_JSON_STRING)) {
-        st = LG_FAIL(err, LG_E_INPUT, "a message needs \"role\" (user or assistant) and \"content\" (a string)");
+    if ((!lg_str_eqz(role, "user") && !lg_str_eqz(role, "assistant")) ||
+        !lg_json_is(content, LG_JSON_STRING)) {
+        st = LG_FAIL(err, LG_E_INPUT,
+                     "a message needs \"role\" (user or assistant) and \"content\" (a string)");
     } else {
         st = lg_talk_add(t, lg_str_eqz(role, "user") ? LG_ROLE_USER : LG_ROLE_ASSISTANT, lg_json_str(content),
                          lg_json_is(thought, LG_JSON_STRING) ? lg_json_str(thought) : (lg_str){0}, err);

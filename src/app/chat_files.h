@@ -1,8 +1,8 @@
 /*
  * app/chat_files: where chat keeps things, and the forms a conversation takes on disk (docs/formats/chat.md).
  *
- * Everything lies under $XDG_STATE_HOME/lagoon (~/.local/state/lagoon), readable by its owner only. A saved chat is
- * JSON lines: one header object, then one object a message. Files are replaced atomically.
+ * Everything lies under $XDG_STATE_HOME/lagoon (~/.local/state/lagoon), readable by its owner only. A saved
+ * chat is JSON lines: one header object, then one object a message. Files are replaced atomically.
  */
 #ifndef LG_APP_CHAT_FILES_H
 #define LG_APP_CHAT_FILES_H
@@ -13,7 +13,8 @@ enum { LG_PATH_BYTES = 4096 };
 
 /* The history file's path, folders made; false when there is no home. */
 bool lg_chat_history_path(char *out);
-/* NAME -> file of a saved chat; a NAME with a slash is a path as it is. LG_E_INPUT for a name that is none. */
+/* NAME -> file of a saved chat; a NAME with a slash is a path as it is. LG_E_INPUT for a name that is none.
+ */
 LG_NODISCARD lg_status lg_chat_path(lg_str name, char *out, lg_err *err);
 
 LG_NODISCARD lg_status lg_chat_save(const lg_talk *t, const char *path, lg_err *err);

@@ -1,8 +1,9 @@
 /*
  * app/chat_input: see chat_input.h. Main thread only.
  *
- * libedit works in wide characters, so text is converted at its edges. While it edits, the terminal sends Ctrl-C as a
- * character (isig off), which makes interruption a key like others and leaves no signal to race with.
+ * libedit works in wide characters, so text is converted at its edges. While it edits, the terminal sends
+ * Ctrl-C as a character (isig off), which makes interruption a key like others and leaves no signal to race
+ * with.
  */
 #include "app/chat_input.h"
 
@@ -24,7 +25,13 @@
 #define KEY_SEND L"\033[901~"
 #define KEY_PRESET L"\033[902~"
 
-enum { HISTORY_MAX = 2000, PASTE_LINES = 3, INTERRUPTS = 3, INTERRUPT_US = 2000 * 1000, PIPE_CHUNK = 64 << 10 };
+enum {
+    HISTORY_MAX = 2000,
+    PASTE_LINES = 3,
+    INTERRUPTS = 3,
+    INTERRUPT_US = 2000 * 1000,
+    PIPE_CHUNK = 64 << 10
+};
 
 typedef struct paste {
     char mark[64]; /* "[paste 1: 5,001 lines, 63.9 kB]" as it stands in the line */
@@ -55,7 +62,8 @@ struct lg_input {
 
 /* --- conversion --- */
 
-/* UTF-8 to a wide string on the heap; ill-formed bytes become U+FFFD, NUL is left out. NULL without memory. */
+/* UTF-8 to a wide string on the heap; ill-formed bytes become U+FFFD, NUL is left out. NULL without memory.
+ */
 static wchar_t *widen(lg_str s)
 {
     wchar_t *w = malloc((s.n + 1) * sizeof *w);
@@ -257,14 +265,14 @@ static bool add_paste(lg_input *in, const lg_buf *text, int lines)
         return false;
     memcpy(p->text, text->p, text->n);
     p->n = text->n;
-    (void)snprintf(p->mark, sizeof p->mark, "[paste %d: %s lines, %s]", in->n_paste + 1, lg_fig_count(&f[0], lines),
-                   lg_fig_bytes(&f[1], (double)text->n));
+    (void)snprintf(p->mark, sizeof p->mark, "[paste %d: %s lines, %s]", in->n_paste + 1,
+                   lg_fig_count(&f[0], lines), lg_fig_bytes(&f[1], (double)text->n));
     in->n_paste++;
     return true;
 }
 
-/* Everything up to ESC [201~. Line ends arrive as CR, LF or both; the text gets LF. The terminal driver swaps CR and
- * LF while libedit edits, so a pair counts once in either order. */
+/* Everything up to ESC [201~. Line ends arrive as CR, LF or both; the text gets LF. The terminal driver swaps
+ * CR and LF while libedit edits, so a pair counts once in either order. */
 static bool read_paste(EditLine *el, lg_buf *text, int *lines)
 {
     static const wchar_t end[] = L"\033[201~";

@@ -1,12 +1,13 @@
 /*
  * app/chat_input: one message at a time from a person at a terminal (libedit) or from a pipe.
  *
- * At a terminal: emacs keys; Enter sends; Alt-Enter, Ctrl-J or a backslash before Enter begins a new line; pasted text
- * never sends, and more than three lines of it appear as one word that expands when sent; Tab completes commands;
- * Ctrl-C clears the line, Ctrl-D on an empty one leaves. In a pipe: one message a line, bytes as they are.
+ * At a terminal: emacs keys; Enter sends; Alt-Enter, Ctrl-J or a backslash before Enter begins a new line;
+ * pasted text never sends, and more than three lines of it appear as one word that expands when sent; Tab
+ * completes commands; Ctrl-C clears the line, Ctrl-D on an empty one leaves. In a pipe: one message a line,
+ * bytes as they are.
  *
- * Surprise: until a terminal has shown that it brackets pastes, text that arrives together with an Enter is taken for
- * one, so the Enter is a new line.
+ * Surprise: until a terminal has shown that it brackets pastes, text that arrives together with an Enter is
+ * taken for one, so the Enter is a new line.
  */
 #ifndef LG_APP_CHAT_INPUT_H
 #define LG_APP_CHAT_INPUT_H
@@ -38,7 +39,8 @@ void lg_input_close(lg_input *in);
 
 /* The next message into `out` (cleared first), without the newline that sent it. */
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err);
-/* What the editor holds when it opens next time: a text, or the last message as it was typed. Nothing in a pipe. */
+/* What the editor holds when it opens next time: a text, or the last message as it was typed. Nothing in a
+ * pipe. */
 void lg_input_preset(lg_input *in, lg_str text);
 void lg_input_again(lg_input *in);
 

@@ -1,8 +1,9 @@
 /*
- * app/cmd_bench: `lagoon bench`: how fast this machine runs a model, and how much of what it could do that is.
+ * app/cmd_bench: `lagoon bench`: how fast this machine runs a model, and how much of what it could do that
+ * is.
  *
- * A synthetic model is made in memory at real shape, so a machine can be judged without the file. A result above what
- * the device was measured to be capable of is a mistake of the measurement and fails the run.
+ * A synthetic model is made in memory at real shape, so a machine can be judged without the file. A result
+ * above what the device was measured to be capable of is a mistake of the measurement and fails the run.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +31,12 @@ typedef struct own {
 static const lg_option options[] = {
     LG_OPTION(own, synthetic, "synthetic", 0, str, "NAME", NULL, "s-2.1|xs-2.1",
               "a model of this shape, made in memory, in place of --model"),
-    LG_OPTION(own, layers, "layers", 0, int, "N", "0", "0..256", "only the first N layers of a synthetic model"),
+    LG_OPTION(own, layers, "layers", 0, int, "N", "0", "0..256",
+              "only the first N layers of a synthetic model"),
     LG_OPTION(own, prompt, "prompt", 0, int, "N", "512", "0..16777216", "tokens of a prefill; 0 = none"),
     LG_OPTION(own, gen, "gen", 0, int, "N", "128", "0..1048576", "tokens of a decode; 0 = none"),
-    LG_OPTION(own, depth, "depth", 0, str, "N,N,...", "0", NULL, "tokens in the cache before each measurement"),
+    LG_OPTION(own, depth, "depth", 0, str, "N,N,...", "0", NULL,
+              "tokens in the cache before each measurement"),
     LG_OPTION(own, reps, "reps", 0, int, "N", "5", "1..100", "repetitions; the median counts"),
     LG_OPTION(own, warmup, "warmup", 0, secs, "TIME", "3s", "0..600", "least time of the warm-up"),
     LG_OPTION(own, phases, "phases", 0, bool, "", NULL, NULL, "time of each kind of op"),
@@ -66,7 +69,8 @@ static lg_status parse_depths(const char *text, lg_bench *m, lg_err *err)
         if (m->n_depth == LG_BENCH_DEPTHS)
             return LG_FAIL(err, LG_E_INPUT, "--depth takes at most %d numbers", LG_BENCH_DEPTHS);
         if (!lg_str_i64((lg_str){s.p + at, end - at}, &n) || n < 0 || n > 1 << 24)
-            return LG_FAIL(err, LG_E_INPUT, "--depth wants numbers of tokens like 0,4096,32768, not '%s'", text);
+            return LG_FAIL(err, LG_E_INPUT, "--depth wants numbers of tokens like 0,4096,32768, not '%s'",
+                           text);
         m->depth[m->n_depth++] = n;
         at = end + 1;
     }
@@ -99,7 +103,8 @@ static lg_status make_synthetic(bench *b, lg_err *err)
     lg_status st = lg_pool_create(lg_cpu_cores(), &pool, err);
 
     if (st == LG_OK)
-        st = lg_synth_create(&(lg_synth_params){.arch = b->o->synthetic, .n_layer = (int)b->o->layers, .seed = 1}, &s, err);
+        st = lg_synth_create(
+            &(lg_synth_params){.arch = b->o->synthetic, .n_layer = (int)b->o->layers, .seed = 1}, &s, err);
     if (st == LG_OK) {
         if (b->o->layers > 0)
             (void)snprintf(b->name, sizeof b->name, "%s, %d layers", lg_synth_name(s), (int)b->o->layers);
@@ -140,7 +145,8 @@ static lg_status open_engine(bench *b, lg_err *err)
         p.ctx = need;
     LG_TRY(lg_app_engine_open(b->app, &p, &b->m.engine, err));
     if (lg_engine_plan(b->m.engine)->ctx < need - CTX_SPARE)
-        return LG_FAIL(err, LG_E_LIMIT, "the deepest measurement needs a context of %lld tokens, --ctx is %lld",
+        return LG_FAIL(err, LG_E_LIMIT,
+                       "the deepest measurement needs a context of %lld tokens, --ctx is %lld",
                        (long long)(need - CTX_SPARE), (long long)lg_engine_plan(b->m.engine)->ctx);
     return LG_OK;
 }
@@ -152,10 +158,13 @@ static lg_status check_routing(bench *b, lg_err *err)
 
     LG_TRY(lg_bench_route(b->m.engine, &b->routing, err));
     if (r->distinct < least_distinct)
-        return LG_FAIL(err, LG_E_INPUT, "routing is not spread: 8 tokens touch %.0f %% of the experts that independent "
-                       "routing would", r->distinct * 100);
+        return LG_FAIL(err, LG_E_INPUT,
+                       "routing is not spread: 8 tokens touch %.0f %% of the experts that independent "
+                       "routing would",
+                       r->distinct * 100);
     if (r->effective < least_effective)
-        return LG_FAIL(err, LG_E_INPUT, "routing is not spread: layer %d uses the equivalent of %.0f %% of its experts",
+        return LG_FAIL(err, LG_E_INPUT,
+                       "routing is not spread: layer %d uses the equivalent of %.0f %% of its experts",
                        r->worst_layer, r->effective * 100);
     return LG_OK;
 }
@@ -185,16 +194,17 @@ static void print_table(const bench *b)
     lg_figure f[3];
 
     printf("model    %s, %s of weights\ndevice   %s\nceiling  %.1f GB/s read, %.0f Gop/s\n", b->name,
-           lg_fig_bytes(&f[0], (double)lg_engine_plan(m->engine)->weight_bytes), lg_engine_backend(m->engine)->info.name,
-           m->bandwidth / 1e9, m->compute / 1e9);
+           lg_fig_bytes(&f[0], (double)lg_engine_plan(m->engine)->weight_bytes),
+           lg_engine_backend(m->engine)->info.name, m->bandwidth / 1e9, m->compute / 1e9);
     printf("\n%-8s %8s %7s %9s %9s %9s %12s %8s %9s  %s\n", "phase", "depth", "tokens", "tok/s", "min", "max",
            "MB/token", "GB/s", "Gop/s", "of ceiling");
     for (int i = 0; i < m->n_run; i++) {
         const lg_bench_run *r = &m->run[i];
 
-        printf("%-8s %8lld %7lld %9s %9s %9s %12.2f %8.1f %9.0f  %5.1f %%\n", r->prefill ? "prefill" : "decode",
-               (long long)r->depth, (long long)r->tokens, lg_fig_rate(&f[0], r->median), lg_fig_rate(&f[1], r->min),
-               lg_fig_rate(&f[2], r->max), token_bytes(r) / 1e6, r->gbs, r->gops, r->roofline * 100);
+        printf("%-8s %8lld %7lld %9s %9s %9s %12.2f %8.1f %9.0f  %5.1f %%\n",
+               r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens,
+               lg_fig_rate(&f[0], r->median), lg_fig_rate(&f[1], r->min), lg_fig_rate(&f[2], r->max),
+               token_bytes(r) / 1e6, r->gbs, r->gops, r->roofline * 100);
         if (b->o->phases)
             print_ops(r);
     }
@@ -206,10 +216,12 @@ static void print_table(const bench *b)
 
 static void put_run(const bench *b, const lg_bench_run *r, lg_buf *out)
 {
-    (void)lg_buf_addf(out, "{\"phase\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"tok_s\": %.6g, \"tok_s_min\": %.6g, "
-                      "\"tok_s_max\": %.6g, \"bytes_per_token\": %.0f, \"gbs\": %.6g, \"gops\": %.6g, \"roofline\": %.6g",
-                      r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens, r->median, r->min,
-                      r->max, token_bytes(r), r->gbs, r->gops, r->roofline);
+    (void)lg_buf_addf(
+        out,
+        "{\"phase\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"tok_s\": %.6g, \"tok_s_min\": %.6g, "
+        "\"tok_s_max\": %.6g, \"bytes_per_token\": %.0f, \"gbs\": %.6g, \"gops\": %.6g, \"roofline\": %.6g",
+        r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens, r->median, r->min,
+        r->max, token_bytes(r), r->gbs, r->gops, r->roofline);
     if (b->o->phases) {
         (void)lg_buf_addz(out, ", \"seconds\": {");
         for (int i = 0; i < r->n_op; i++)
@@ -229,10 +241,13 @@ static void print_json(const bench *b)
     (void)lg_json_quote(lg_str_of(lg_engine_backend(m->engine)->info.name), &out);
     (void)lg_buf_addz(&out, ", \"model\": ");
     (void)lg_json_quote(lg_str_of(b->name), &out);
-    (void)lg_buf_addf(&out, ", \"synthetic\": %s, \"threads\": %d, \"bandwidth_gbs\": %.6g, \"compute_gops\": %.6g, "
-                      "\"runs\": [", b->o->synthetic ? "true" : "false",
-                      b->app->set.threads > 0 ? (int)b->app->set.threads : lg_cpu_cores(), m->bandwidth / 1e9,
-                      m->compute / 1e9);
+    (void)lg_buf_addf(
+        &out,
+        ", \"synthetic\": %s, \"threads\": %d, \"bandwidth_gbs\": %.6g, \"compute_gops\": %.6g, "
+        "\"runs\": [",
+        b->o->synthetic ? "true" : "false",
+        b->app->set.threads > 0 ? (int)b->app->set.threads : lg_cpu_cores(), m->bandwidth / 1e9,
+        m->compute / 1e9);
     for (int i = 0; i < m->n_run; i++) {
         if (i > 0)
             (void)lg_buf_addz(&out, ", ");
@@ -252,8 +267,9 @@ static lg_status check_ceiling(const bench *b, lg_err *err)
         if (r->roofline > 1)
             return LG_FAIL(err, LG_E_DEVICE, "%s at depth %lld ran at %.0f %% of what the device can do: %s",
                            r->prefill ? "prefill" : "decode", (long long)r->depth, r->roofline * 100,
-                           r->prefill ? "operations are counted that are not done"
-                                      : "its bytes come from a processor cache (a small model) or are not read");
+                           r->prefill
+                               ? "operations are counted that are not done"
+                               : "its bytes come from a processor cache (a small model) or are not read");
     }
     return LG_OK;
 }
@@ -309,8 +325,11 @@ static int run(lg_app *app)
 }
 
 const lg_cmd lg_cmd_bench = {
-    .words = {.name = "bench", .usage = "bench [flags]", .summary = "measure speed against what the machine can do",
-              .settings = settings, .options = options,
+    .words = {.name = "bench",
+              .usage = "bench [flags]",
+              .summary = "measure speed against what the machine can do",
+              .settings = settings,
+              .options = options,
               .notes = "Measure on an idle machine. A model that fits a processor cache measures the cache."},
     .own_bytes = sizeof(own),
     .run = run,

@@ -1,8 +1,8 @@
 /*
  * app/cmd_chat: `lagoon chat`: the loop of messages, and what happens around an answer.
  *
- * At a terminal a message comes from the line editor; in a pipe each line is one. Ctrl-C stops the answer, three of
- * them within two seconds end the process even when the device hangs.
+ * At a terminal a message comes from the line editor; in a pipe each line is one. Ctrl-C stops the answer,
+ * three of them within two seconds end the process even when the device hangs.
  */
 #include <errno.h>
 #include <locale.h>
@@ -24,7 +24,8 @@ typedef struct own {
 } own;
 
 static const lg_option options[] = {
-    LG_OPTION(own, system, "system", 0, str, "TEXT", NULL, NULL, "system message in place of the model's own"),
+    LG_OPTION(own, system, "system", 0, str, "TEXT", NULL, NULL,
+              "system message in place of the model's own"),
     LG_OPTION(own, load, "load", 0, str, "NAME", NULL, NULL, "begin with a saved chat"),
     LG_OPTION(own, plain, "plain", 0, bool, "", NULL, NULL, "no bold, no marked code in answers"),
     LG_OPTION(own, no_footer, "no-stats", 0, bool, "", NULL, NULL, "no figures behind answers"),
@@ -241,7 +242,8 @@ static int run(lg_app *app)
         (void)lg_app_fail(&err);
         return LG_EXIT_USAGE;
     }
-    if (lg_app_engine_params(app, &params, &err) != LG_OK || lg_app_engine_open(app, &params, &e, &err) != LG_OK)
+    if (lg_app_engine_params(app, &params, &err) != LG_OK ||
+        lg_app_engine_open(app, &params, &e, &err) != LG_OK)
         return lg_app_fail(&err);
     c.term = lg_term_of(stderr, app->set.color);
     lg_buf_init(&c.attached, LG_INPUT_MAX);
@@ -264,11 +266,16 @@ static int run(lg_app *app)
 }
 
 const lg_cmd lg_cmd_chat = {
-    .words = {.name = "chat", .usage = "chat [flags]", .summary = "talk to the model", .settings = settings,
-              .options = options,
-              .notes = "At a terminal: Enter sends, Alt-Enter or a backslash before Enter begins a new line, Ctrl-C stops the\n"
-                       "answer, Ctrl-D leaves, /help lists the commands. In a pipe each line of stdin is one message and\n"
-                       "stdout holds the answers only."},
+    .words =
+        {.name = "chat",
+         .usage = "chat [flags]",
+         .summary = "talk to the model",
+         .settings = settings,
+         .options = options,
+         .notes =
+             "At a terminal: Enter sends, Alt-Enter or a backslash before Enter begins a new line, Ctrl-C stops the\n"
+             "answer, Ctrl-D leaves, /help lists the commands. In a pipe each line of stdin is one message and\n"
+             "stdout holds the answers only."},
     .own_bytes = sizeof(own),
     .init = init,
     .run = run,

@@ -1,8 +1,8 @@
 /*
  * app/cmd_generate: `lagoon generate`: one prompt, one answer.
  *
- * The product is the answer's text on stdout; on a terminal thinking is shown there too, dimmed, and in a pipe or file
- * it is left out (--json has it). Figures go to stderr.
+ * The product is the answer's text on stdout; on a terminal thinking is shown there too, dimmed, and in a
+ * pipe or file it is left out (--json has it). Figures go to stderr.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +24,12 @@ typedef struct own {
 
 static const lg_option options[] = {
     LG_OPTION(own, prompt, "prompt", 'p', str, "TEXT", NULL, NULL, "the prompt"),
-    LG_OPTION(own, file, "file", 'f', str, "FILE", NULL, NULL, "read the prompt from a file, or from stdin (-)"),
+    LG_OPTION(own, file, "file", 'f', str, "FILE", NULL, NULL,
+              "read the prompt from a file, or from stdin (-)"),
     LG_OPTION(own, raw, "raw", 0, bool, "", NULL, NULL,
               "no template: the text itself, control tokens included, behind a begin token"),
-    LG_OPTION(own, system, "system", 0, str, "TEXT", NULL, NULL, "system message in place of the model's own"),
+    LG_OPTION(own, system, "system", 0, str, "TEXT", NULL, NULL,
+              "system message in place of the model's own"),
     LG_OPTION(own, stats, "stats", 0, bool, "", NULL, NULL, "figures of the run, on stderr"),
     LG_GEN_OPTIONS(own),
     LG_COMMON_OPTIONS(own),
@@ -81,8 +83,12 @@ static lg_status encode_chat(const own *o, const lg_asking *a, bool thinking, co
         msg[n++] = (lg_chat_message){.role = LG_ROLE_SYSTEM, .content = lg_str_of(o->system)};
     msg[n++] = (lg_chat_message){.role = LG_ROLE_USER, .content = text};
     lg_arena_init(&arena, ARENA_MAX + 4 * text.n);
-    st = lg_chat_render(&(lg_chat){.family = lg_asking_family(a, lg_engine_vocab(e)), .thinking = thinking,
-                                   .history = a->history, .generation_prompt = true, .message = msg, .n_message = n},
+    st = lg_chat_render(&(lg_chat){.family = lg_asking_family(a, lg_engine_vocab(e)),
+                                   .thinking = thinking,
+                                   .history = a->history,
+                                   .generation_prompt = true,
+                                   .message = msg,
+                                   .n_message = n},
                         &arena, &rendered, err);
     if (st == LG_OK)
         st = lg_chat_encode(lg_engine_bpe(e), &rendered, ids, err);
@@ -116,7 +122,8 @@ static lg_status print_json(const lg_turn *t, lg_err *err)
                       (long long)s->prompt_tokens, (long long)s->cached_tokens, (long long)s->output_tokens,
                       (long long)s->think_tokens, (unsigned long long)s->seed);
     (void)lg_buf_addf(&b, "\"prefill_s\": %.6f, \"first_token_s\": %.6f, \"decode_s\": %.6f, \"device\": ",
-                      (double)s->prefill_us / 1e6, (double)s->first_token_us / 1e6, (double)s->decode_us / 1e6);
+                      (double)s->prefill_us / 1e6, (double)s->first_token_us / 1e6,
+                      (double)s->decode_us / 1e6);
     (void)lg_json_quote(lg_str_of(lg_engine_backend(t->engine)->info.name), &b);
     (void)lg_buf_addz(&b, "}\n");
     if (b.failed)
@@ -140,8 +147,8 @@ static void print_stats(const lg_turn *t)
 }
 
 /* With the engine open: encode, run, report. */
-static lg_status answer(lg_app *app, const own *o, const lg_asking *a, lg_engine *e, lg_str prompt, lg_turn *t,
-                        lg_err *err)
+static lg_status answer(lg_app *app, const own *o, const lg_asking *a, lg_engine *e, lg_str prompt,
+                        lg_turn *t, lg_err *err)
 {
     int64_t limit = a->max_tokens;
     bool thinking = a->thinking;
@@ -210,10 +217,15 @@ out:
 }
 
 const lg_cmd lg_cmd_generate = {
-    .words = {.name = "generate", .usage = "generate -p TEXT [flags]", .summary = "answer one prompt",
-              .settings = settings, .options = options,
-              .notes = "On a terminal thinking is shown dimmed before the answer; in a pipe or a file only the answer is written.\n"
-                       "With a limit below 256 tokens and no --think the model does not think."},
+    .words =
+        {.name = "generate",
+         .usage = "generate -p TEXT [flags]",
+         .summary = "answer one prompt",
+         .settings = settings,
+         .options = options,
+         .notes =
+             "On a terminal thinking is shown dimmed before the answer; in a pipe or a file only the answer is written.\n"
+             "With a limit below 256 tokens and no --think the model does not think."},
     .own_bytes = sizeof(own),
     .init = init,
     .run = run,

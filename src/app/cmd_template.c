@@ -1,8 +1,8 @@
 /*
  * app/cmd_template: `lagoon template`: a Chat Completions body -> the prompt that the model would see.
  *
- * The text is printed byte for byte, without a line end of its own (but for a terminal). What a client wrote cannot be
- * told from control tokens in it; --ids can.
+ * The text is printed byte for byte, without a line end of its own (but for a terminal). What a client wrote
+ * cannot be told from control tokens in it; --ids can.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +48,9 @@ static void say_guess(const lg_app *app, const lg_vocab *v)
 
     (void)lg_vocab_template(v, &known);
     if (!known && !app->common.quiet)
-        lg_app_say("%s: its chat template is none of the known ones; s21 is used, --chat-template names another",
-                   app->model_path);
+        lg_app_say(
+            "%s: its chat template is none of the known ones; s21 is used, --chat-template names another",
+            app->model_path);
 }
 
 static lg_status choose_family(lg_app *app, work *w, lg_template_family *out, lg_err *err)
@@ -87,7 +88,9 @@ static lg_status read_body(const own *o, work *w, lg_err *err)
 
 static lg_history history_named(const char *name)
 {
-    return strcmp(name, "all") == 0 ? LG_HISTORY_ALL : strcmp(name, "none") == 0 ? LG_HISTORY_NONE : LG_HISTORY_TAIL;
+    return strcmp(name, "all") == 0    ? LG_HISTORY_ALL
+           : strcmp(name, "none") == 0 ? LG_HISTORY_NONE
+                                       : LG_HISTORY_TAIL;
 }
 
 static lg_status render(lg_app *app, work *w, lg_err *err)
@@ -147,14 +150,16 @@ static int run(lg_app *app)
 }
 
 const lg_cmd lg_cmd_template = {
-    .words = {.name = "template",
-              .usage = "template [-f FILE] [flags]",
-              .summary = "show the prompt that a chat request becomes",
-              .settings = settings,
-              .options = options,
-              .notes = "Reads a Chat Completions body: messages, tools, and besides enable_thinking, history_thinking,\n"
-                       "add_generation_prompt, continue_final_message. With --chat-template s21 or v2 no model is\n"
-                       "needed unless --ids is given.\n"},
+    .words =
+        {.name = "template",
+         .usage = "template [-f FILE] [flags]",
+         .summary = "show the prompt that a chat request becomes",
+         .settings = settings,
+         .options = options,
+         .notes =
+             "Reads a Chat Completions body: messages, tools, and besides enable_thinking, history_thinking,\n"
+             "add_generation_prompt, continue_final_message. With --chat-template s21 or v2 no model is\n"
+             "needed unless --ids is given.\n"},
     .own_bytes = sizeof(own),
     .run = run,
 };

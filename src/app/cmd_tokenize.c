@@ -1,7 +1,8 @@
 /*
  * app/cmd_tokenize: `lagoon tokenize`, text -> ids, and `lagoon detokenize`, ids -> bytes.
  *
- * Both work on bytes: text that is no UTF-8 goes through unchanged in both directions. No begin token is added.
+ * Both work on bytes: text that is no UTF-8 goes through unchanged in both directions. No begin token is
+ * added.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,8 @@ typedef struct own {
     bool special, control;
 } own;
 
-#define FILE_OPTION LG_OPTION(own, file, "file", 'f', str, "FILE", "-", NULL, "where to read; - is standard input")
+#define FILE_OPTION \
+    LG_OPTION(own, file, "file", 'f', str, "FILE", "-", NULL, "where to read; - is standard input")
 
 static const lg_option tokenize_options[] = {
     FILE_OPTION,
@@ -126,12 +128,14 @@ const lg_cmd lg_cmd_tokenize = {
 };
 
 const lg_cmd lg_cmd_detokenize = {
-    .words = {.name = "detokenize",
-              .usage = "detokenize [-f FILE] [flags]",
-              .summary = "turn token ids into the bytes they stand for",
-              .settings = settings,
-              .options = detokenize_options,
-              .notes = "Ids are separated by spaces, or a JSON array. --no-control leaves out tokens of type CONTROL.\n"},
+    .words =
+        {.name = "detokenize",
+         .usage = "detokenize [-f FILE] [flags]",
+         .summary = "turn token ids into the bytes they stand for",
+         .settings = settings,
+         .options = detokenize_options,
+         .notes =
+             "Ids are separated by spaces, or a JSON array. --no-control leaves out tokens of type CONTROL.\n"},
     .own_bytes = sizeof(own),
     .run = run_detokenize,
 };

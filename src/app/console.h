@@ -1,5 +1,6 @@
 /*
- * app/console: the state of `lagoon chat`, shared by its loop (cmd_chat) and its slash commands (chat_command).
+ * app/console: the state of `lagoon chat`, shared by its loop (cmd_chat) and its slash commands
+ * (chat_command).
  *
  * Everything that is not an answer goes to stderr, so that stdout of a chat in a pipe holds answers only.
  */

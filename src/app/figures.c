@@ -50,7 +50,8 @@ const char *lg_fig_time(lg_figure *f, double seconds)
     if (s < 3600)
         (void)snprintf(f->s, sizeof f->s, "%" PRId64 ":%02d", s / 60, (int)(s % 60));
     else
-        (void)snprintf(f->s, sizeof f->s, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
+        (void)snprintf(f->s, sizeof f->s, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60),
+                       (int)(s % 60));
     return f->s;
 }
 

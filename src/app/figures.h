@@ -1,8 +1,8 @@
 /*
  * app/figures: numbers as people read them: 85,914 / 23.4 GB / 1:51 / 3:12:15.
  *
- * SI units (1 GB = 10^9 bytes). Every function writes into the caller's buffer and returns it, so that calls can stand
- * inside a printf. JSON and logs have raw numbers and do not use these.
+ * SI units (1 GB = 10^9 bytes). Every function writes into the caller's buffer and returns it, so that calls
+ * can stand inside a printf. JSON and logs have raw numbers and do not use these.
  */
 #ifndef LG_APP_FIGURES_H
 #define LG_APP_FIGURES_H

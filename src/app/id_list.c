@@ -47,8 +47,10 @@ static lg_status read_id(reader *r, int32_t n_vocab, lg_ids *out, lg_err *err)
     if (w.n == 0)
         return LG_FAIL(err, LG_E_INPUT, "ends where a token id should stand");
     if (!lg_str_i64(w, &id) || id < 0 || id >= n_vocab)
-        return LG_FAIL(err, LG_E_INPUT, "\"%.*s\" is no token id; they are numbers from 0 to %d, separated by spaces or "
-                       "in a JSON array", (int)(w.n < 40 ? w.n : 40), w.p, n_vocab - 1);
+        return LG_FAIL(err, LG_E_INPUT,
+                       "\"%.*s\" is no token id; they are numbers from 0 to %d, separated by spaces or "
+                       "in a JSON array",
+                       (int)(w.n < 40 ? w.n : 40), w.p, n_vocab - 1);
     return lg_ids_add(out, (int32_t)id, err);
 }
 

@@ -3,8 +3,8 @@
  *
  * Owns the lg_app of the process. Everything here runs on the main thread.
  *
- * Surprise: stdout is judged after the command returned, once for all commands: a reader that went away is a quiet 0,
- * any other write error is one line and 1.
+ * Surprise: stdout is judged after the command returned, once for all commands: a reader that went away is a
+ * quiet 0, any other write error is one line and 1.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -15,10 +15,11 @@
 #include "commit.h"
 
 /* Known words whose work is not in this version; they are refused by name. */
-#define LG_ABSENT_COMMANDS(X)                                                                                      \
-    X(serve, "serve") X(fetch, "fetch") X(convert, "convert") X(quantize, "quantize") X(imatrix, "imatrix")        \
-    X(top, "top") X(connect, "connect") X(doctor, "doctor") X(bug_report, "bug-report") X(config, "config")        \
-    X(cache, "cache") X(service, "service") X(completion, "completion")
+#define LG_ABSENT_COMMANDS(X)                                                                           \
+    X(serve, "serve")                                                                                   \
+    X(fetch, "fetch") X(convert, "convert") X(quantize, "quantize") X(imatrix, "imatrix") X(top, "top") \
+        X(connect, "connect") X(doctor, "doctor") X(bug_report, "bug-report") X(config, "config")       \
+            X(cache, "cache") X(service, "service") X(completion, "completion")
 #define LG_ABSENT_DEFINE(ident, word) static const lg_cmd absent_##ident = {.words = {.name = word}};
 LG_ABSENT_COMMANDS(LG_ABSENT_DEFINE)
 
@@ -42,9 +43,10 @@ static void print_commands(void)
     for (int i = 0; i < N_COMMANDS; i++)
         if (!commands[i]->run)
             printf(" %s", commands[i]->words.name);
-    printf("\n\n'lagoon COMMAND --help' lists a command's flags; 'lagoon --version' says what this build contains;\n"
-           "'lagoon --init' writes an annotated configuration file.\n"
-           "Exit status: 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted.\n");
+    printf(
+        "\n\n'lagoon COMMAND --help' lists a command's flags; 'lagoon --version' says what this build contains;\n"
+        "'lagoon --init' writes an annotated configuration file.\n"
+        "Exit status: 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted.\n");
 }
 
 static int unknown_command(const char *word)
@@ -78,11 +80,12 @@ static int print_help(const lg_cmd *cmd)
 /* Drafting is not in this version: plain decoding is what `none` and `auto` mean. */
 static const char *absent_setting(const lg_settings *s)
 {
-    static const lg_setting_id later[] = {LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min, LG_SET_draft_ctx,
-                                          LG_SET_draft_pause_margin};
+    static const lg_setting_id later[] = {LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min,
+                                          LG_SET_draft_ctx, LG_SET_draft_pause_margin};
 
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        bool off = later[i] == LG_SET_draft && (strcmp(s->draft, "none") == 0 || strcmp(s->draft, "auto") == 0);
+        bool off =
+            later[i] == LG_SET_draft && (strcmp(s->draft, "none") == 0 || strcmp(s->draft, "auto") == 0);
 
         if (s->from[later[i]].source == LG_FROM_FLAG && !off)
             return lg_setting_name(later[i]);
@@ -95,7 +98,8 @@ static void set_log_level(const lg_app *app)
     static const struct {
         const char *name;
         lg_log_level level;
-    } levels[] = {{"error", LG_LOG_ERROR}, {"warn", LG_LOG_WARN}, {"info", LG_LOG_INFO}, {"debug", LG_LOG_DEBUG}};
+    } levels[] = {
+        {"error", LG_LOG_ERROR}, {"warn", LG_LOG_WARN}, {"info", LG_LOG_INFO}, {"debug", LG_LOG_DEBUG}};
 
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
         if (strcmp(app->set.log_level, levels[i].name) == 0)
@@ -132,7 +136,8 @@ static int run_command(lg_app *app, int argc, char **argv)
     }
     later = absent_setting(&app->set);
     if (later) {
-        rc = lg_app_usage("%s: drafting (setting %s) is not in this version yet", app->cmd->words.name, later);
+        rc =
+            lg_app_usage("%s: drafting (setting %s) is not in this version yet", app->cmd->words.name, later);
         goto out;
     }
     memcpy(&app->common, app->own, sizeof app->common);
@@ -181,7 +186,8 @@ static int dispatch(lg_app *app, int argc, char **argv)
         return run_command(app, argc - 1, argv + 1);
     }
     if (word[0] == '-')
-        return lg_app_usage("the command comes first: lagoon COMMAND %s ...; 'lagoon --help' lists them", word);
+        return lg_app_usage("the command comes first: lagoon COMMAND %s ...; 'lagoon --help' lists them",
+                            word);
     return unknown_command(word);
 }
 

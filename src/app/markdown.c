@@ -1,6 +1,6 @@
 /*
- * app/markdown: see markdown.h. A byte machine: the markers are ASCII, so UTF-8 passes through untouched and stretches
- * without markers go out in one call.
+ * app/markdown: see markdown.h. A byte machine: the markers are ASCII, so UTF-8 passes through untouched and
+ * stretches without markers go out in one call.
  */
 #include "app/markdown.h"
 

@@ -1,9 +1,9 @@
 /*
  * app/markdown: marks headings, bold, inline code and fences of a text that arrives in pieces.
  *
- * Attributes only: the characters that go out are the characters that came in, in order, none added, dropped or
- * re-wrapped. What is not understood is plain. At most three characters are held back, those of a run of ` or *;
- * lg_markdown_end lets them go.
+ * Attributes only: the characters that go out are the characters that came in, in order, none added, dropped
+ * or re-wrapped. What is not understood is plain. At most three characters are held back, those of a run of `
+ * or *; lg_markdown_end lets them go.
  */
 #ifndef LG_APP_MARKDOWN_H
 #define LG_APP_MARKDOWN_H

@@ -1,8 +1,8 @@
 /*
  * app/model: from -m NAME|FILE or --mini to an open engine.
  *
- * A NAME is looked for in $LAGOON_MODELS, in the data directory beside the binary, and in the Hugging Face cache.
- * Nothing is downloaded.
+ * A NAME is looked for in $LAGOON_MODELS, in the data directory beside the binary, and in the Hugging Face
+ * cache. Nothing is downloaded.
  *
  * Surprise: a word that is a known name is never taken for a file; `./mini` is the way to say the file.
  */
@@ -159,11 +159,14 @@ static lg_status missing(const lg_app *app, const model_name *m, lg_err *err)
 
     (void)lg_err_subject(err, "model %s", m->name);
     if (strcmp(m->name, "mini") == 0)
-        return LG_FAIL(err, LG_E_IO, "mini.gguf is neither beside the program (../share/lagoon/models, ../models)%s%s; "
-                       "name a file with -m FILE", *app->set.models ? " nor in " : "", app->set.models);
+        return LG_FAIL(err, LG_E_IO,
+                       "mini.gguf is neither beside the program (../share/lagoon/models, ../models)%s%s; "
+                       "name a file with -m FILE",
+                       *app->set.models ? " nor in " : "", app->set.models);
     (void)hub_dir(hub);
-    return LG_FAIL(err, LG_E_IO, "is not here (looked for %s in %s%s%s); name a file with -m FILE, or use --mini",
-                   m->file, *app->set.models ? app->set.models : "", *app->set.models ? " and " : "", hub);
+    return LG_FAIL(err, LG_E_IO,
+                   "is not here (looked for %s in %s%s%s); name a file with -m FILE, or use --mini", m->file,
+                   *app->set.models ? app->set.models : "", *app->set.models ? " and " : "", hub);
 }
 
 lg_status lg_app_find_model(const lg_app *app, const char *word, char *out, size_t n, lg_err *err)
@@ -175,8 +178,8 @@ lg_status lg_app_find_model(const lg_app *app, const char *word, char *out, size
     int len;
 
     if (m) {
-        bool found = (*app->set.models && find_in(app->set.models, m->file, path)) || find_in_install(m, path) ||
-                     (hub_dir(hub) && find_in_hub(hub, m, path));
+        bool found = (*app->set.models && find_in(app->set.models, m->file, path)) ||
+                     find_in_install(m, path) || (hub_dir(hub) && find_in_hub(hub, m, path));
         if (!found)
             return missing(app, m, err);
         word = path;
@@ -204,7 +207,9 @@ lg_engine_params lg_app_engine_settings(const lg_app *app)
 {
     const lg_settings *s = &app->set;
     lg_engine_params p = {
-        .backend = {.device = s->device, .threads = (int)s->threads, .isa = strcmp(s->isa, "auto") ? s->isa : ""},
+        .backend = {.device = s->device,
+                    .threads = (int)s->threads,
+                    .isa = strcmp(s->isa, "auto") ? s->isa : ""},
         .ctx = s->ctx,
         .crlf = strcmp(s->crlf_compat, "llama") == 0 ? LG_CRLF_LLAMA : LG_CRLF_HF,
     };

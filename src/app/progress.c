@@ -1,6 +1,6 @@
 /*
- * app/progress: see progress.h. Called from inside the work (load, prefill), so it looks at the clock first and does
- * nothing most of the time.
+ * app/progress: see progress.h. Called from inside the work (load, prefill), so it looks at the clock first
+ * and does nothing most of the time.
  */
 #include "app/progress.h"
 

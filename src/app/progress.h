@@ -1,9 +1,9 @@
 /*
  * app/progress: how far a long piece of work has come, on stderr.
  *
- * On a terminal: after the first second one line that repaints in place, with rate (over the last ten seconds) and
- * ETA, and that is gone when the work ends. Elsewhere: a start line after the first second and an end line. Never goes
- * backwards. One thread.
+ * On a terminal: after the first second one line that repaints in place, with rate (over the last ten
+ * seconds) and ETA, and that is gone when the work ends. Elsewhere: a start line after the first second and
+ * an end line. Never goes backwards. One thread.
  */
 #ifndef LG_APP_PROGRESS_H
 #define LG_APP_PROGRESS_H
@@ -31,7 +31,8 @@ void lg_bar_start(lg_bar *b, const char *what, lg_bar_unit unit, const char *col
 void lg_bar_update(lg_bar *b, uint64_t done, uint64_t total);
 /* Takes the line away, or writes the end line. Harmless when nothing was shown. */
 void lg_bar_end(lg_bar *b, bool ok);
-/* The line as it would be painted, for `width` columns and work that began `elapsed_us` ago: for tests too. */
+/* The line as it would be painted, for `width` columns and work that began `elapsed_us` ago: for tests too.
+ */
 void lg_bar_line(const lg_bar *b, uint64_t now_us, int width, char *out, size_t n);
 
 #endif

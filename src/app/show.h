@@ -1,9 +1,10 @@
 /*
  * app/show: an answer as it arrives, on stdout.
  *
- * On a terminal: thinking dimmed between `thinking` and `thought ~1,204 tokens, 0:39`, control characters spelled, and
- * markdown marked with attributes only, so that the screen's text is the model's text. Elsewhere: the answer's bytes
- * and nothing else. Texts are collected too, up to a limit, for history and JSON.
+ * On a terminal: thinking dimmed between `thinking` and `thought ~1,204 tokens, 0:39`, control characters
+ * spelled, and markdown marked with attributes only, so that the screen's text is the model's text.
+ * Elsewhere: the answer's bytes and nothing else. Texts are collected too, up to a limit, for history and
+ * JSON.
  *
  * Surprise: without dimming (NO_COLOR, dumb terminals) the lines of thinking begin with `| `.
  */

@@ -105,7 +105,8 @@ static size_t total_bytes(const lg_talk *t)
 }
 
 /* The conversation as items; with `go_on` the last answer stays open. All of it lives in the arena. */
-static lg_status render(const lg_talk *t, bool thinking, bool go_on, lg_arena *a, lg_rendered *out, lg_err *err)
+static lg_status render(const lg_talk *t, bool thinking, bool go_on, lg_arena *a, lg_rendered *out,
+                        lg_err *err)
 {
     lg_chat_message *m = LG_NEW_N(a, lg_chat_message, t->n_msg + 1);
     size_t n = 0;
@@ -121,10 +122,13 @@ static lg_status render(const lg_talk *t, bool thinking, bool go_on, lg_arena *a
                                    .reasoning = {from->thought, from->n_thought}};
     }
     return lg_chat_render(&(lg_chat){.family = lg_asking_family(&t->asking, lg_engine_vocab(t->engine)),
-                                     .thinking = thinking, .history = t->asking.history, .generation_prompt = !go_on,
+                                     .thinking = thinking,
+                                     .history = t->asking.history,
+                                     .generation_prompt = !go_on,
                                      .continue_final = go_on,
                                      .continue_open_think = go_on && t->msg[t->n_msg - 1].open_thought,
-                                     .message = m, .n_message = n},
+                                     .message = m,
+                                     .n_message = n},
                           a, out, err);
 }
 

@@ -1,8 +1,8 @@
 /*
  * app/talk: a conversation: its messages, and answering the last of them.
  *
- * Each answer renders the whole conversation; the engine finds by itself how much of it is still in the cache. Texts
- * are the conversation's own copies. Main thread only.
+ * Each answer renders the whole conversation; the engine finds by itself how much of it is still in the
+ * cache. Texts are the conversation's own copies. Main thread only.
  */
 #ifndef LG_APP_TALK_H
 #define LG_APP_TALK_H
@@ -38,7 +38,8 @@ typedef enum lg_talk_end {
 void lg_talk_init(lg_talk *t, lg_app *app, lg_engine *e, const lg_asking *asking);
 void lg_talk_free(lg_talk *t);
 void lg_talk_clear(lg_talk *t); /* no messages; the system message stays */
-LG_NODISCARD lg_status lg_talk_set_system(lg_talk *t, lg_str text, lg_err *err); /* text.p NULL: the model's own */
+/* text.p NULL: the model's own */
+LG_NODISCARD lg_status lg_talk_set_system(lg_talk *t, lg_str text, lg_err *err);
 LG_NODISCARD lg_status lg_talk_add(lg_talk *t, lg_role role, lg_str text, lg_str thought, lg_err *err);
 void lg_talk_pop(lg_talk *t); /* the last message; nothing when there is none */
 const lg_talk_msg *lg_talk_last(const lg_talk *t, lg_role role); /* may be NULL */

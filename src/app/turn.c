@@ -44,7 +44,9 @@ static size_t slices(const lg_list *list, lg_str *out, size_t max)
 lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *out, lg_err *err)
 {
     const lg_settings *s = &app->set;
-    lg_asking a = {.sampling = lg_sampling_default(), .max_tokens = gen->max_tokens, .min_think = gen->min_think,
+    lg_asking a = {.sampling = lg_sampling_default(),
+                   .max_tokens = gen->max_tokens,
+                   .min_think = gen->min_think,
                    .family = s->chat_template};
     enum { N_TEXTS = sizeof a.stop / sizeof a.stop[0] };
 
@@ -52,7 +54,8 @@ lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *o
         return LG_FAIL(err, LG_E_INPUT, "%s is not in this version yet",
                        gen->json_schema ? "--json-schema" : gen->regex ? "--regex" : "--json-object");
     if (gen->stop.n > 16 || gen->ban.n > N_TEXTS)
-        return LG_FAIL(err, LG_E_INPUT, gen->stop.n > 16 ? "more than 16 --stop texts" : "more than %d --ban-string texts",
+        return LG_FAIL(err, LG_E_INPUT,
+                       gen->stop.n > 16 ? "more than 16 --stop texts" : "more than %d --ban-string texts",
                        (int)N_TEXTS);
     a.sampling.temperature = (float)s->temperature;
     a.sampling.top_k = (int)s->top_k;
@@ -65,13 +68,14 @@ lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *o
     LG_TRY(lg_sampling_check(&a.sampling, err));
     a.thinking = s->thinking;
     // a budget is a wish to think, as long as nothing said otherwise
-    a.thinking_explicit = s->from[LG_SET_thinking].source != LG_FROM_DEFAULT || gen->max_think > 0 || gen->min_think > 0;
+    a.thinking_explicit =
+        s->from[LG_SET_thinking].source != LG_FROM_DEFAULT || gen->max_think > 0 || gen->min_think > 0;
     a.max_think = gen->max_think == LG_BUDGET_UNSET ? s->default_budget : gen->max_think;
     if (a.max_think == 0)
         a.thinking = false;
     if (a.max_think > 0 && a.min_think > a.max_think)
-        return LG_FAIL(err, LG_E_INPUT, "--min-think %lld is more than --max-think %lld", (long long)a.min_think,
-                       (long long)a.max_think);
+        return LG_FAIL(err, LG_E_INPUT, "--min-think %lld is more than --max-think %lld",
+                       (long long)a.min_think, (long long)a.max_think);
     a.history = strcmp(s->history_thinking, "all") == 0    ? LG_HISTORY_ALL
                 : strcmp(s->history_thinking, "none") == 0 ? LG_HISTORY_NONE
                                                            : LG_HISTORY_TAIL;
@@ -92,7 +96,8 @@ lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
     return lg_vocab_template(v, &known);
 }
 
-/* The reply starts inside the reasoning iff the last of <think>, </think>, <assistant> in the prompt is <think>. */
+/* The reply starts inside the reasoning iff the last of <think>, </think>, <assistant> in the prompt is
+ * <think>. */
 static bool ends_in_thought(const lg_vocab *v, const lg_ids *prompt)
 {
     const lg_special *sp = lg_vocab_special(v);
@@ -163,8 +168,10 @@ lg_status lg_turn_run(lg_turn *t, const lg_ids *prompt, lg_err *err)
     t->closed = false;
     t->stats = (lg_gen_stats){0};
     if (room < 1)
-        return LG_FAIL(err, LG_E_LIMIT, "the prompt has %zu tokens, the context holds %lld: nothing is left for an answer;"
-                       " shorten it or raise --ctx", prompt->n, (long long)ctx);
+        return LG_FAIL(err, LG_E_LIMIT,
+                       "the prompt has %zu tokens, the context holds %lld: nothing is left for an answer;"
+                       " shorten it or raise --ctx",
+                       prompt->n, (long long)ctx);
     if (a->random_seed)
         p.sampling.seed = new_seed();
     p.reply.open_reasoning = !t->raw && ends_in_thought(v, prompt);
@@ -180,7 +187,9 @@ lg_status lg_turn_run(lg_turn *t, const lg_ids *prompt, lg_err *err)
 
 double lg_turn_rate(const lg_gen_stats *s)
 {
-    return s->decode_us > 0 && s->output_tokens > 1 ? (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us : 0;
+    return s->decode_us > 0 && s->output_tokens > 1
+               ? (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us
+               : 0;
 }
 
 void lg_turn_figures(const lg_turn *t, lg_buf *out)
@@ -197,7 +206,8 @@ void lg_turn_figures(const lg_turn *t, lg_buf *out)
     (void)lg_buf_addf(out, "  %s tok/s", rate > 0 ? lg_fig_rate(&f[2], rate) : "-");
     (void)lg_buf_addf(out, "  first token %.2f s", (double)s->first_token_us / 1e6);
     (void)lg_buf_addf(out, "  cached %.0f %%",
-                      s->prompt_tokens > 0 ? 100.0 * (double)s->cached_tokens / (double)s->prompt_tokens : 0.0);
+                      s->prompt_tokens > 0 ? 100.0 * (double)s->cached_tokens / (double)s->prompt_tokens
+                                           : 0.0);
     (void)lg_buf_addf(out, "  ctx %s of %s", lg_fig_count(&f[0], lg_engine_pos(t->engine)),
                       lg_fig_count(&f[3], lg_engine_plan(t->engine)->ctx));
 }

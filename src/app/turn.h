@@ -1,6 +1,6 @@
 /*
- * app/turn: one answer: the generation flags, the rules for limits and thinking budgets (api.md 1.10, 2), the run with
- * prefill bar and display, and the line of figures behind it. Shared by generate and chat.
+ * app/turn: one answer: the generation flags, the rules for limits and thinking budgets (api.md 1.10, 2), the
+ * run with prefill bar and display, and the line of figures behind it. Shared by generate and chat.
  *
  * Everything runs on the main thread; Ctrl-C and a closed stdout set the cancel flag that the engine watches.
  */
@@ -24,25 +24,26 @@ typedef struct lg_gen_opts {
 
 enum { LG_BUDGET_UNSET = -2 };
 
-#define LG_GEN_OPTIONS(own)                                                                                        \
-    LG_OPTION(own, gen.max_tokens, "max-tokens", 'n', int, "N", "32768", "-1..16777216",                           \
-              "most tokens of an answer, thinking included; 0 or -1 = what fits the context"),                     \
-        LG_OPTION(own, gen.seed, "seed", 0, int, "N", "-1", "-1..9223372036854775807",                             \
-                  "random seed; -1 = a new one"),                                                                  \
-        LG_OPTION(own, gen.max_think, "max-think", 0, int, "N", NULL, "-1..16777216",                              \
-                  "most tokens of thinking; -1 = no bound; without: the setting default_budget"),                  \
-        LG_OPTION(own, gen.min_think, "min-think", 0, int, "N", "0", "0..16777216", "think at least N tokens"),    \
-        LG_OPTION(own, gen.stop, "stop", 0, list, "TEXT", NULL, NULL,                                              \
-                  "end the answer before this text; may be repeated"),                                             \
-        LG_OPTION(own, gen.ban, "ban-string", 0, list, "TEXT", NULL, NULL,                                         \
-                  "a text the model must not write; may be repeated"),                                             \
-        LG_OPTION(own, gen.json_schema, "json-schema", 0, str, "FILE", NULL, NULL, "not in this version"),         \
-        LG_OPTION(own, gen.json_object, "json-object", 0, bool, "", NULL, NULL, "not in this version"),            \
+#define LG_GEN_OPTIONS(own)                                                                                \
+    LG_OPTION(own, gen.max_tokens, "max-tokens", 'n', int, "N", "32768", "-1..16777216",                   \
+              "most tokens of an answer, thinking included; 0 or -1 = what fits the context"),             \
+        LG_OPTION(own, gen.seed, "seed", 0, int, "N", "-1", "-1..9223372036854775807",                     \
+                  "random seed; -1 = a new one"),                                                          \
+        LG_OPTION(own, gen.max_think, "max-think", 0, int, "N", NULL, "-1..16777216",                      \
+                  "most tokens of thinking; -1 = no bound; without: the setting default_budget"),          \
+        LG_OPTION(own, gen.min_think, "min-think", 0, int, "N", "0", "0..16777216",                        \
+                  "think at least N tokens"),                                                              \
+        LG_OPTION(own, gen.stop, "stop", 0, list, "TEXT", NULL, NULL,                                      \
+                  "end the answer before this text; may be repeated"),                                     \
+        LG_OPTION(own, gen.ban, "ban-string", 0, list, "TEXT", NULL, NULL,                                 \
+                  "a text the model must not write; may be repeated"),                                     \
+        LG_OPTION(own, gen.json_schema, "json-schema", 0, str, "FILE", NULL, NULL, "not in this version"), \
+        LG_OPTION(own, gen.json_object, "json-object", 0, bool, "", NULL, NULL, "not in this version"),    \
         LG_OPTION(own, gen.regex, "regex", 0, str, "R", NULL, NULL, "not in this version")
 
-#define LG_GEN_SETTINGS                                                                                            \
-    LG_SET_thinking, LG_SET_default_budget, LG_SET_history_thinking, LG_SET_chat_template, LG_SET_temperature,     \
-        LG_SET_top_k, LG_SET_top_p, LG_SET_min_p
+#define LG_GEN_SETTINGS                                                                    \
+    LG_SET_thinking, LG_SET_default_budget, LG_SET_history_thinking, LG_SET_chat_template, \
+        LG_SET_temperature, LG_SET_top_k, LG_SET_top_p, LG_SET_min_p
 
 /* What every answer of this process is made with; the flags and settings, checked. */
 typedef struct lg_asking {
@@ -61,14 +62,15 @@ typedef struct lg_asking {
 /* Fill `out` from flags and settings. Errors are LG_E_INPUT with the words to print; the exit status is 2. */
 LG_NODISCARD lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *out, lg_err *err);
 
-/* The small-limit rule and the fit rule: what a limit of `limit` tokens (<= 0: none) makes of thinking and budget. */
+/* The small-limit rule and the fit rule: what a limit of `limit` tokens (<= 0: none) makes of thinking and
+ * budget. */
 void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget);
 
 /* Template family of this vocabulary, or the one that the setting names. */
 lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v);
 
-/* One answer to `prompt`. The reply's texts are in show->content and show->reasoning, also when it was cut short.
- * *closed tells that stdout took nothing more. A prompt that leaves no room is LG_E_LIMIT. */
+/* One answer to `prompt`. The reply's texts are in show->content and show->reasoning, also when it was cut
+ * short. *closed tells that stdout took nothing more. A prompt that leaves no room is LG_E_LIMIT. */
 typedef struct lg_turn {
     lg_app *app;
     lg_engine *engine;

@@ -1,10 +1,10 @@
 /*
- * engine/edit: small changes to the logits of one token: ids that may not come, cues that are damped, one id that is
- * lifted. The thinking bounds ask for them (think.h).
+ * engine/edit: small changes to the logits of one token: ids that may not come, cues that are damped, one id
+ * that is lifted. The thinking bounds ask for them (think.h).
  *
- * They can be applied to a full row, or to the few largest logits that a device returned. The second is exact or it
- * says that it cannot be: a token outside the list has a logit of at most the list's last one, so every entry
- * above that is in its right place, and the others are dropped.
+ * They can be applied to a full row, or to the few largest logits that a device returned. The second is exact
+ * or it says that it cannot be: a token outside the list has a logit of at most the list's last one, so every
+ * entry above that is in its right place, and the others are dropped.
  */
 #ifndef LG_ENGINE_EDIT_H
 #define LG_ENGINE_EDIT_H
@@ -16,7 +16,8 @@ enum { LG_EDIT_MASKS = 8 };
 typedef struct lg_edit {
     int32_t mask[LG_EDIT_MASKS]; /* never */
     int n_mask;
-    int32_t heir;       /* takes over the largest logit of the first n_left masked ids, if it has less; -1: none */
+    /* takes over the largest logit of the first n_left masked ids, if it has less; -1: none */
+    int32_t heir;
     int n_left;
     const int32_t *damp; /* these lose damp_by */
     int n_damp;

@@ -295,7 +295,8 @@ static lg_status report(const lg_eval *v, size_t first, int n, lg_err *err)
 
 static lg_status check_eval(const lg_engine *e, const lg_eval *v, lg_err *err)
 {
-    if ((v->flags & LG_STEP_LAYERS && !e->work.dbg_layers) || (v->flags & LG_STEP_ROUTES && !e->work.dbg_route_ids))
+    if ((v->flags & LG_STEP_LAYERS && !e->work.dbg_layers) ||
+        (v->flags & LG_STEP_ROUTES && !e->work.dbg_route_ids))
         return LG_FAIL(err, LG_E_INPUT, "layer outputs and routes need an engine opened for debugging");
     if (v->n > (size_t)(e->plan.ctx - e->kv.pos))
         return LG_FAIL(err, LG_E_LIMIT, "%zu tokens after %lld exceed the context of %lld", v->n,

@@ -1,8 +1,9 @@
 /*
  * engine/engine: owns model, backend, KV cache and the live sequence; the only module that calls a backend.
  *
- * Used by one thread at a time (the engine thread). Everything above it speaks in token ids and parser events.
- * Later: prefix tree (cuts are references to KV blocks), drafter, constraint masks; the calls below keep their meaning.
+ * Used by one thread at a time (the engine thread). Everything above it speaks in token ids and parser
+ * events. Later: prefix tree (cuts are references to KV blocks), drafter, constraint masks; the calls below
+ * keep their meaning.
  */
 #ifndef LG_ENGINE_ENGINE_H
 #define LG_ENGINE_ENGINE_H
@@ -20,7 +21,8 @@ typedef struct lg_engine_params {
     lg_gguf *gguf; /* not NULL: this open file in place of the one at model_path, which then only names it;
                     * borrowed, outlives the engine */
     lg_backend_params backend;
-    int64_t ctx;      /* 0: what the model was trained for, lowered with a printed reason when memory does not allow it */
+    /* 0: what the model was trained for, lowered with a printed reason when memory does not allow it */
+    int64_t ctx;
     lg_qtype kv_type; /* LG_F16, LG_F32, LG_Q8_0 */
     int chunk;        /* prefill chunk; 0: the device's choice */
     bool debug;       /* room for layer outputs and routes */
@@ -50,11 +52,12 @@ const lg_plan *lg_engine_plan(const lg_engine *e);
 
 int64_t lg_engine_pos(const lg_engine *e);                      /* tokens in the cache */
 const int32_t *lg_engine_tokens(const lg_engine *e);            /* their ids */
-/* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or where the window
- * before `pos` is no longer held the end of one of the last two prompts, or 0 (kv.h): the caller evaluates from there. */
+/* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or where the
+ * window before `pos` is no longer held the end of one of the last two prompts, or 0 (kv.h): the caller
+ * evaluates from there. */
 int64_t lg_engine_truncate(lg_engine *e, int64_t pos);
-/* Forget all, then hold n tokens whose ids, keys and values are random: for measuring at a depth. LG_E_LIMIT past the
- * context. */
+/* Forget all, then hold n tokens whose ids, keys and values are random: for measuring at a depth. LG_E_LIMIT
+ * past the context. */
 LG_NODISCARD lg_status lg_engine_fill(lg_engine *e, int64_t n, uint64_t seed, lg_err *err);
 
 typedef struct lg_eval {
@@ -64,23 +67,25 @@ typedef struct lg_eval {
     bool no_logits;       /* none at all */
     unsigned flags;       /* LG_STEP_LAYERS | LG_STEP_ROUTES: needs params.debug, or routes */
     atomic_bool *cancel;  /* may be NULL */
-    /* after each chunk (with all_logits after each slice of at most 64 rows of it): rows [first, first + n) are done;
-     * their logits, if wanted, are readable through lg_engine_logits meanwhile. A non-OK answer stops. May be NULL. */
+    /* after each chunk (with all_logits after each slice of at most 64 rows of it): rows [first, first + n)
+     * are done; their logits, if wanted, are readable through lg_engine_logits meanwhile. A non-OK answer
+     * stops. May be NULL. */
     lg_status (*chunk_done)(void *ctx, size_t first, size_t n, lg_err *err);
     void *ctx;
 } lg_eval;
-/* Append ids to the sequence, in chunks. LG_E_LIMIT when the context would overflow; LG_E_CANCELLED leaves the rows of
- * finished chunks in the cache. Ids out of range: LG_E_INPUT. */
+/* Append ids to the sequence, in chunks. LG_E_LIMIT when the context would overflow; LG_E_CANCELLED leaves
+ * the rows of finished chunks in the cache. Ids out of range: LG_E_INPUT. */
 LG_NODISCARD lg_status lg_engine_eval(lg_engine *e, const lg_eval *v, lg_err *err);
-/* Logits of output row i of the last step (with all_logits: row i of the slice), host-readable f32[vocab]. The memory
- * is the engine's and is overwritten by the next call. */
+/* Logits of output row i of the last step (with all_logits: row i of the slice), host-readable f32[vocab].
+ * The memory is the engine's and is overwritten by the next call. */
 LG_NODISCARD lg_status lg_engine_logits(lg_engine *e, int i, const float **out, lg_err *err);
-/* Rows [first, first + n) of the running eval, which must lie in its last chunk: residual after a layer, [n, hidden];
- * experts and weights of an expert layer, [n, k]. Needs the flag in the eval. Overwritten by the next call. */
-LG_NODISCARD lg_status lg_engine_layer_rows(lg_engine *e, int layer, size_t first, size_t n, const float **out,
-                                            lg_err *err);
-LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, size_t first, size_t n, const int32_t **ids,
-                                            const float **w, lg_err *err);
+/* Rows [first, first + n) of the running eval, which must lie in its last chunk: residual after a layer, [n,
+ * hidden]; experts and weights of an expert layer, [n, k]. Needs the flag in the eval. Overwritten by the
+ * next call. */
+LG_NODISCARD lg_status lg_engine_layer_rows(lg_engine *e, int layer, size_t first, size_t n,
+                                            const float **out, lg_err *err);
+LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, size_t first, size_t n,
+                                            const int32_t **ids, const float **w, lg_err *err);
 
 /* --- a whole reply --- */
 
@@ -111,8 +116,9 @@ typedef struct lg_gen_stats {
     int n_ban_skipped; /* added tokens that a banned string would have hit */
 } lg_gen_stats;
 
-/* Evaluate the prompt (reusing the longest cached prefix of the live sequence), then sample until the reply ends.
- * Cancellation is LG_OK with end = LG_END_CANCELLED. Generated ids are appended to `ids_out` when it is not NULL. */
+/* Evaluate the prompt (reusing the longest cached prefix of the live sequence), then sample until the reply
+ * ends. Cancellation is LG_OK with end = LG_END_CANCELLED. Generated ids are appended to `ids_out` when it is
+ * not NULL. */
 LG_NODISCARD lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_gen_params *p,
                                    lg_gen_stats *stats, lg_ids *ids_out, lg_err *err);
 

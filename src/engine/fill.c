@@ -1,9 +1,10 @@
 /*
- * engine/fill: a cache full of random rows, for measuring what a step costs at a depth of context without the prefill
- * that would lead there.
+ * engine/fill: a cache full of random rows, for measuring what a step costs at a depth of context without the
+ * prefill that would lead there.
  *
- * Keys and values are normal with deviation 1, which is what they are behind QK-norm. Each class gets one block of
- * them, written again into every block that the sequence holds: what is read is real memory all the same.
+ * Keys and values are normal with deviation 1, which is what they are behind QK-norm. Each class gets one
+ * block of them, written again into every block that the sequence holds: what is read is real memory all the
+ * same.
  */
 #include <stdlib.h>
 
@@ -23,7 +24,8 @@ static uint64_t next(uint64_t *state)
 static float normal(uint64_t *state)
 {
     uint64_t r = next(state);
-    int32_t sum = (int32_t)(r & 0xFFFF) + (int32_t)(r >> 16 & 0xFFFF) + (int32_t)(r >> 32 & 0xFFFF) + (int32_t)(r >> 48);
+    int32_t sum = (int32_t)(r & 0xFFFF) + (int32_t)(r >> 16 & 0xFFFF) + (int32_t)(r >> 32 & 0xFFFF) +
+                  (int32_t)(r >> 48);
 
     return ((float)sum - 2.0f * 65535.0f) * (1.7320508f / 65536.0f);
 }
@@ -41,7 +43,8 @@ static bool random_block(const lg_kv_class *c, uint64_t seed, char *block)
                 for (int r = 0; r < LG_KV_BLOCK; r++) {
                     for (int i = 0; i < c->head_dim; i++)
                         row[i] = normal(&state);
-                    LG_ASSERT(lg_quant_row(c->type, row, block + lg_kv_offset(c, 0, layer, v, head, r), c->head_dim));
+                    LG_ASSERT(lg_quant_row(c->type, row, block + lg_kv_offset(c, 0, layer, v, head, r),
+                                           c->head_dim));
                 }
     free(row);
     return true;
@@ -65,7 +68,8 @@ lg_status lg_engine_fill(lg_engine *e, int64_t n, uint64_t seed, lg_err *err)
     lg_status st = LG_OK;
 
     if (n < 0 || n > e->plan.ctx)
-        return LG_FAIL(err, LG_E_LIMIT, "%lld tokens exceed the context of %lld", (long long)n, (long long)e->plan.ctx);
+        return LG_FAIL(err, LG_E_LIMIT, "%lld tokens exceed the context of %lld", (long long)n,
+                       (long long)e->plan.ctx);
     (void)lg_kv_truncate(&e->kv, 0);
     for (int c = 0; c < LG_KV_CLASSES && st == LG_OK; c++) {
         if (e->kv.cls[c].n_layer == 0)

@@ -247,8 +247,8 @@ void lg_kv_cut_here(lg_kv *kv)
     kv->cut[0] = oldest;
 }
 
-// Puts the window blocks of the last cut at or before `pos` (or one behind it) into the table. Returns where the
-// sequence can go on.
+// Puts the window blocks of the last cut at or before `pos` (or one behind it) into the table. Returns where
+// the sequence can go on.
 static int64_t resume_at_cut(lg_kv *kv, int64_t pos)
 {
     lg_kv_pool *p = &kv->pool[LG_KV_WINDOW];

@@ -1,14 +1,16 @@
 /*
- * engine/kv: where the keys and values of the live sequence are: block pools, block tables, window eviction, rollback.
+ * engine/kv: where the keys and values of the live sequence are: block pools, block tables, window eviction,
+ * rollback.
  *
- * Each class (full attention, sliding window) has a pool of 64-token blocks and a table from position / 64 to block.
- * The memory of a pool is reserved for its worst case when it is made; the operating system commits pages as rows are
- * written. Blocks are reference-counted, so that a cache of conversations can hold some of them without a copy; the
- * live sequence writes only into blocks of its own and copies a shared one first.
+ * Each class (full attention, sliding window) has a pool of 64-token blocks and a table from position / 64 to
+ * block. The memory of a pool is reserved for its worst case when it is made; the operating system commits
+ * pages as rows are written. Blocks are reference-counted, so that a cache of conversations can hold some of
+ * them without a copy; the live sequence writes only into blocks of its own and copies a shared one first.
  *
- * What surprises: window layers cannot be rewound without limit. A block behind the window is kept as long as the pool
- * has other free ones, so a rewind of up to about the prefill chunk is a length change. Farther back the sequence can be
- * resumed only at a cut: a position whose window blocks were retained. Elsewhere lg_kv_truncate forgets all.
+ * What surprises: window layers cannot be rewound without limit. A block behind the window is kept as long as
+ * the pool has other free ones, so a rewind of up to about the prefill chunk is a length change. Farther back
+ * the sequence can be resumed only at a cut: a position whose window blocks were retained. Elsewhere
+ * lg_kv_truncate forgets all.
  */
 #ifndef LG_ENGINE_KV_H
 #define LG_ENGINE_KV_H
@@ -45,27 +47,30 @@ typedef struct lg_kv {
     int64_t pos;               /* rows held */
 } lg_kv;
 
-/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time, and its cuts. */
+/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time, and its
+ * cuts. */
 int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows);
 
-/* `full` and `window` as lg_laguna_kv_shape gives them. `spare`: blocks beyond what the live sequence needs, a class. */
-LG_NODISCARD lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
-                                    int max_rows, int spare, lg_kv *out, lg_err *err);
+/* `full` and `window` as lg_laguna_kv_shape gives them. `spare`: blocks beyond what the live sequence needs,
+ * a class. */
+LG_NODISCARD lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window,
+                                    int64_t ctx, int max_rows, int spare, lg_kv *out, lg_err *err);
 void lg_kv_destroy(lg_kv *kv);
 
-/* Make the next n rows writable; they count only after lg_kv_commit. Outside a step. LG_E_LIMIT: past the context, or
- * no block is free; nothing changed then. */
+/* Make the next n rows writable; they count only after lg_kv_commit. Outside a step. LG_E_LIMIT: past the
+ * context, or no block is free; nothing changed then. */
 LG_NODISCARD lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err);
 void lg_kv_commit(lg_kv *kv, int n);
 
-/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or where the window before it is no longer
- * there the last cut before it, or 0. Room made by lg_kv_grow and not committed is given back too. */
+/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or where the window before it is
+ * no longer there the last cut before it, or 0. Room made by lg_kv_grow and not committed is given back too.
+ */
 int64_t lg_kv_truncate(lg_kv *kv, int64_t pos);
 /* Whether lg_kv_truncate(pos) would keep pos rows without a cut. */
 bool lg_kv_holds(const lg_kv *kv, int64_t pos);
 
-/* Make the end of the sequence a cut, in place of the oldest one. A cut lives until the sequence is truncated below it.
- * Does nothing where every rewind is possible anyway. */
+/* Make the end of the sequence a cut, in place of the oldest one. A cut lives until the sequence is truncated
+ * below it. Does nothing where every rewind is possible anyway. */
 void lg_kv_cut_here(lg_kv *kv);
 
 /* One more, one less holder of a block. */

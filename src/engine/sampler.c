@@ -43,7 +43,8 @@ lg_status lg_sampling_check(const lg_sampling *s, lg_err *err)
     if (s->top_k < -1 || s->top_k > TOP_K_MAX)
         return LG_FAIL(err, LG_E_INPUT, "top_k is %d; it must be -1 to %d", s->top_k, TOP_K_MAX);
     if (s->repeat_last_n < 0 || s->repeat_last_n > REPEAT_MAX)
-        return LG_FAIL(err, LG_E_INPUT, "repeat_last_n is %d; it must be 0 to %d", s->repeat_last_n, REPEAT_MAX);
+        return LG_FAIL(err, LG_E_INPUT, "repeat_last_n is %d; it must be 0 to %d", s->repeat_last_n,
+                       REPEAT_MAX);
     if (s->n_bias < 0 || s->n_bias > BIAS_MAX)
         return LG_FAIL(err, LG_E_INPUT, "logit_bias has %d entries; at most %d are allowed", s->n_bias,
                        BIAS_MAX);

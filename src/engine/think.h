@@ -1,12 +1,13 @@
 /*
  * engine/think: bounds on reasoning, a graduated exit (api.md 2).
  *
- * Counted are newly generated reasoning tokens. With a bound B: from 0.75 B restart cues ("wait", "but", ...) are
- * damped, from 0.9 B the closing tag is lifted, at B the next sentence boundary (or 48 tokens later) gets one closing
- * sentence, then come 64 tokens of grace with the tag at the top, then the tag is forced. End-of-generation ids never
- * end a reply inside its reasoning: their chance goes to the closing tag.
+ * Counted are newly generated reasoning tokens. With a bound B: from 0.75 B restart cues ("wait", "but", ...)
+ * are damped, from 0.9 B the closing tag is lifted, at B the next sentence boundary (or 48 tokens later) gets
+ * one closing sentence, then come 64 tokens of grace with the tag at the top, then the tag is forced.
+ * End-of-generation ids never end a reply inside its reasoning: their chance goes to the closing tag.
  *
- * The tables depend on the vocabulary only and are made once; lg_think is plain data of one reply and allocates nothing.
+ * The tables depend on the vocabulary only and are made once; lg_think is plain data of one reply and
+ * allocates nothing.
  */
 #ifndef LG_ENGINE_THINK_H
 #define LG_ENGINE_THINK_H
@@ -36,7 +37,12 @@ typedef enum lg_think_exit {
     LG_THINK_FORCED,  /* at the end of the grace, or at once with a bound of 0 */
 } lg_think_exit;
 
-typedef enum lg_think_phase { LG_THINK_FREE, LG_THINK_WAITING, LG_THINK_WRAPPING, LG_THINK_GRACING } lg_think_phase;
+typedef enum lg_think_phase {
+    LG_THINK_FREE,
+    LG_THINK_WAITING,
+    LG_THINK_WRAPPING,
+    LG_THINK_GRACING
+} lg_think_phase;
 
 typedef struct lg_think {
     const lg_think_tables *t;
@@ -54,10 +60,11 @@ typedef struct lg_think {
 
 /* t is borrowed. max < 0: no bound; a floor `min` above the bound is lowered to it. */
 void lg_think_init(lg_think *k, const lg_think_tables *t, const lg_vocab *v, int64_t max, int64_t min);
-/* Before each token. `inside`: the parser is in the reasoning. Returns the id that must come, or -1 and adds what the
- * bounds want to `e` (which lg_edit_init prepared). */
+/* Before each token. `inside`: the parser is in the reasoning. Returns the id that must come, or -1 and adds
+ * what the bounds want to `e` (which lg_edit_init prepared). */
 int32_t lg_think_before(lg_think *k, bool inside, lg_edit *e);
-/* After each token; `lifted` as lg_edit_row and lg_edit_list answered; `inside`: the parser after the token. */
+/* After each token; `lifted` as lg_edit_row and lg_edit_list answered; `inside`: the parser after the token.
+ */
 void lg_think_after(lg_think *k, int32_t id, bool lifted, bool inside);
 
 #endif

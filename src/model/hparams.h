@@ -1,8 +1,9 @@
 /*
  * model/hparams: metadata of a `laguna` GGUF -> validated configuration (model.md 1, 3, 6).
  *
- * Every number is checked against the ranges the engine supports; older spellings are repaired with one warning; an
- * unknown combination is refused by name. Nothing here touches tensor data; shapes are cross-checked in weights.c.
+ * Every number is checked against the ranges the engine supports; older spellings are repaired with one
+ * warning; an unknown combination is refused by name. Nothing here touches tensor data; shapes are
+ * cross-checked in weights.c.
  */
 #ifndef LG_MODEL_HPARAMS_H
 #define LG_MODEL_HPARAMS_H
@@ -46,10 +47,11 @@ typedef struct lg_rope_override {
 } lg_rope_override;
 
 /* `over` may be NULL. Errors name the key and what would be right. Warnings go to the log, each once. */
-LG_NODISCARD lg_status lg_hparams_read(const lg_gguf *g, const lg_rope_override *over, lg_hparams *out, lg_err *err);
+LG_NODISCARD lg_status lg_hparams_read(const lg_gguf *g, const lg_rope_override *over, lg_hparams *out,
+                                       lg_err *err);
 
 /* YaRN frequencies and magnitude (model.md 6.3); factor 1 gives plain rotary embedding. */
-void lg_rope_init(lg_rope *r, int id, int n_rot, double base, double factor, int64_t orig_ctx, double beta_fast,
-                  double beta_slow);
+void lg_rope_init(lg_rope *r, int id, int n_rot, double base, double factor, int64_t orig_ctx,
+                  double beta_fast, double beta_slow);
 
 #endif

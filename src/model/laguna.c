@@ -1,9 +1,9 @@
 /*
  * model/laguna: the forward pass. Read it beside model.md 5; the names are the paper's.
  *
- * Everything here enqueues work on the backend; the engine's thread is the only caller. What surprises: a residual add
- * and the norm that follows it are one op, so each half of a layer leaves its result in `delta`, and the next half
- * begins by adding it.
+ * Everything here enqueues work on the backend; the engine's thread is the only caller. What surprises: a
+ * residual add and the norm that follows it are one op, so each half of a layer leaves its result in `delta`,
+ * and the next half begins by adding it.
  */
 #include "model/laguna.h"
 
@@ -107,8 +107,8 @@ static void observe(lg_backend *b, const lg_hparams *hp, lg_work *t, const lg_st
         }
     }
     if (s->flags & LG_STEP_LAYERS)
-        b->ops->copy(b, t->dbg_layers + (size_t)i * (size_t)t->max_rows * (size_t)hp->hidden, t->x.p, row, row, row,
-                     LG_ROWS_STEP);
+        b->ops->copy(b, t->dbg_layers + (size_t)i * (size_t)t->max_rows * (size_t)hp->hidden, t->x.p, row,
+                     row, row, LG_ROWS_STEP);
 }
 
 // logits = Woutput h of the rows that are wanted
@@ -118,8 +118,8 @@ static void head(lg_backend *b, const lg_laguna *m, lg_work *t)
     b->ops->linear(b, &t->last, &(lg_part){t->logits, &m->output}, 1);
 }
 
-lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t, const lg_step *s,
-                            lg_err *err)
+lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t,
+                            const lg_step *s, lg_err *err)
 {
     const lg_ops *op = b->ops;
     const lg_hparams *hp = &m->hp;

@@ -1,7 +1,8 @@
 /*
  * model/laguna: the forward pass, once, for every backend (model.md 5).
  *
- * Straight-line code over ops of meaning; no allocation, no reading of device results, no branch on the backend.
+ * Straight-line code over ops of meaning; no allocation, no reading of device results, no branch on the
+ * backend.
  */
 #ifndef LG_MODEL_LAGUNA_H
 #define LG_MODEL_LAGUNA_H
@@ -39,8 +40,8 @@ typedef struct lg_work_params {
 lg_limits lg_laguna_limits(const lg_hparams *hp, const lg_work_params *p, int64_t max_ctx);
 /* Bytes lg_work_create would take. */
 size_t lg_work_bytes(const lg_hparams *hp, const lg_work_params *p);
-LG_NODISCARD lg_status lg_work_create(lg_backend *b, const lg_hparams *hp, const lg_work_params *p, lg_work *out,
-                                      lg_err *err);
+LG_NODISCARD lg_status lg_work_create(lg_backend *b, const lg_hparams *hp, const lg_work_params *p,
+                                      lg_work *out, lg_err *err);
 void lg_work_release(lg_backend *b, lg_work *t);
 
 /* The two KV classes of the model; kv[LG_KV_FULL].mem and kv[LG_KV_WINDOW].mem are theirs to fill. */
@@ -49,10 +50,12 @@ void lg_laguna_kv_shape(const lg_hparams *hp, lg_qtype type, lg_kv_class *full, 
 /* One step of LG_GRAPH_TARGET: logits of step->out_rows in t->logits. kv: array of LG_KV_CLASSES. */
 LG_NODISCARD lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t,
                                          const lg_step *s, lg_err *err);
-/* One step of LG_GRAPH_HEAD: the logits of further rows of the step before, so that the logits of a whole chunk need
- * room for max_out rows only. */
-LG_NODISCARD lg_status lg_laguna_head(lg_backend *b, const lg_laguna *m, lg_work *t, const lg_step *s, lg_err *err);
-/* One step of LG_GRAPH_SAMPLE over the logits of the step before: mask (if flagged), then candidates in t->cand. */
+/* One step of LG_GRAPH_HEAD: the logits of further rows of the step before, so that the logits of a whole
+ * chunk need room for max_out rows only. */
+LG_NODISCARD lg_status lg_laguna_head(lg_backend *b, const lg_laguna *m, lg_work *t, const lg_step *s,
+                                      lg_err *err);
+/* One step of LG_GRAPH_SAMPLE over the logits of the step before: mask (if flagged), then candidates in
+ * t->cand. */
 LG_NODISCARD lg_status lg_laguna_sample(lg_backend *b, lg_work *t, const lg_step *s, lg_err *err);
 
 #endif

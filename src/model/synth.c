@@ -13,8 +13,9 @@
 enum { EXPERTS = 256, WINDOW = 512, BLOCK_ROWS = 16 };
 
 static const float spread_weights = LG_SYNTH_SPREAD, spread_norms = 0.05f;
-// Wide embeddings keep each token's own direction in the residual through all layers. At the spread of the weights
-// the layers' common output drowns it and routing collapses: 38 % of the experts in use after 5 layers of XS.
+// Wide embeddings keep each token's own direction in the residual through all layers. At the spread of the
+// weights the layers' common output drowns it and routing collapses: 38 % of the experts in use after 5
+// layers of XS.
 static const float spread_embeddings = 4.0f;
 
 static const lg_synth_arch archs[] = {

@@ -168,5 +168,6 @@ void lg_synth_fill(uint64_t seed, uint32_t index, lg_qtype type, float mean, flo
         return;
     }
     for (uint64_t i = 0; i < n_blocks; i++, b += t->block_bytes)
-        set_scales(type, b, fill_bytes(key, (block0 + i) * words, b, t->block_bytes), spread / LG_SYNTH_SPREAD);
+        set_scales(type, b, fill_bytes(key, (block0 + i) * words, b, t->block_bytes),
+                   spread / LG_SYNTH_SPREAD);
 }

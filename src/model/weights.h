@@ -1,8 +1,8 @@
 /*
  * model/weights: tensor names -> struct of weights on a backend (model.md 4).
  *
- * Every tensor of the file is claimed or the load fails by name; every shape is checked against the configuration
- * before anything is loaded.
+ * Every tensor of the file is claimed or the load fails by name; every shape is checked against the
+ * configuration before anything is loaded.
  */
 #ifndef LG_MODEL_WEIGHTS_H
 #define LG_MODEL_WEIGHTS_H
@@ -32,13 +32,13 @@ typedef struct lg_weights_plan {
     uint64_t resident_bytes; /* what stays in use: the copy where one is made, else the file's own pages */
 } lg_weights_plan;
 
-/* Check all names, shapes and types and fill hp.layer[].elem_gate; nothing is loaded. b may be NULL: the plan then
- * counts no copies. Errors carry the file as subject. */
-LG_NODISCARD lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b, lg_weights_plan *plan,
-                                        lg_err *err);
+/* Check all names, shapes and types and fill hp.layer[].elem_gate; nothing is loaded. b may be NULL: the plan
+ * then counts no copies. Errors carry the file as subject. */
+LG_NODISCARD lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b,
+                                        lg_weights_plan *plan, lg_err *err);
 /* Load all; `g` must stay open while the weights live. On failure everything taken is given back. */
-LG_NODISCARD lg_status lg_weights_load(const lg_gguf *g, const lg_hparams *hp, lg_backend *b, lg_progress progress,
-                                       void *ctx, lg_laguna *out, lg_err *err);
+LG_NODISCARD lg_status lg_weights_load(const lg_gguf *g, const lg_hparams *hp, lg_backend *b,
+                                       lg_progress progress, void *ctx, lg_laguna *out, lg_err *err);
 void lg_weights_unload(lg_backend *b, lg_laguna *m);
 
 #endif

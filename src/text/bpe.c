@@ -1,9 +1,9 @@
 /*
- * text/bpe: see bpe.h. Cuts text at added tokens (when asked to), then into pre-tokens, and looks each one up: among
- * the whole tokens, in the word cache, and only then by merging.
+ * text/bpe: see bpe.h. Cuts text at added tokens (when asked to), then into pre-tokens, and looks each one
+ * up: among the whole tokens, in the word cache, and only then by merging.
  *
- * A workspace (word cache, merge scratch) belongs to one call at a time. Idle ones wait in a few atomic slots, so that
- * threads neither share a cache nor lock one.
+ * A workspace (word cache, merge scratch) belongs to one call at a time. Idle ones wait in a few atomic
+ * slots, so that threads neither share a cache nor lock one.
  */
 #include "text/bpe.h"
 
@@ -32,7 +32,8 @@ typedef struct idle_workspaces {
     _Atomic(workspace *) slot[N_IDLE];
 } idle_workspaces;
 
-/* Tree of the added tokens' texts: `child` is the first node one byte on, `next` a sibling. Node 0 is the root. */
+/* Tree of the added tokens' texts: `child` is the first node one byte on, `next` a sibling. Node 0 is the
+ * root. */
 typedef struct trie_node {
     int32_t child, next;
     int32_t id; /* token that ends here, or -1 */
@@ -301,8 +302,8 @@ lg_status lg_bpe_encode(const lg_bpe *b, lg_str text, bool special, lg_ids *out,
 
 static const lg_str replacement = {"\xEF\xBF\xBD", 3};
 
-// Appends the characters of p..p+n, U+FFFD for each ill-formed part, up to a tail that may still become a character.
-// Returns the bytes used.
+// Appends the characters of p..p+n, U+FFFD for each ill-formed part, up to a tail that may still become a
+// character. Returns the bytes used.
 static size_t detok_append(const char *p, size_t n, lg_buf *out)
 {
     size_t end = lg_utf8_complete(p, n), from = 0, at = 0;

@@ -1,8 +1,8 @@
 /*
  * text/bpe: text -> ids (chat.md 1.3-1.5) and incremental ids -> text (1.7).
  *
- * The encoder owns the compiled pattern, the merge table and bounded word caches; it may be shared by threads, each of
- * which borrows a cache for the length of a call.
+ * The encoder owns the compiled pattern, the merge table and bounded word caches; it may be shared by
+ * threads, each of which borrows a cache for the length of a call.
  */
 #ifndef LG_TEXT_BPE_H
 #define LG_TEXT_BPE_H
@@ -20,12 +20,13 @@ typedef struct lg_ids {
 void lg_ids_free(lg_ids *ids);
 LG_NODISCARD lg_status lg_ids_add(lg_ids *ids, int32_t id, lg_err *err);
 
-LG_NODISCARD lg_status lg_bpe_create(const lg_vocab *v, lg_crlf crlf, lg_bpe **out, lg_err *err); /* v is borrowed */
+/* v is borrowed */
+LG_NODISCARD lg_status lg_bpe_create(const lg_vocab *v, lg_crlf crlf, lg_bpe **out, lg_err *err);
 void lg_bpe_destroy(lg_bpe *b); /* takes NULL */
 const lg_vocab *lg_bpe_vocab(const lg_bpe *b);
 
-/* Append the ids of `text` (any bytes; ill-formed UTF-8 is kept byte for byte). `special`: texts of added tokens become
- * their ids (leftmost, longest); otherwise they are ordinary text. No BOS is added. */
+/* Append the ids of `text` (any bytes; ill-formed UTF-8 is kept byte for byte). `special`: texts of added
+ * tokens become their ids (leftmost, longest); otherwise they are ordinary text. No BOS is added. */
 LG_NODISCARD lg_status lg_bpe_encode(const lg_bpe *b, lg_str text, bool special, lg_ids *out, lg_err *err);
 
 /* Streaming detokenizer: bytes of tokens in, complete UTF-8 out, at most 3 bytes held back. */

@@ -1,8 +1,9 @@
 /*
- * text/chat: see chat.h. The renderers of both families append pieces, each a control token, a slice of text or a
- * replayed call; at the end adjacent slices become one item, since pre-tokens reach across them.
+ * text/chat: see chat.h. The renderers of both families append pieces, each a control token, a slice of text
+ * or a replayed call; at the end adjacent slices become one item, since pre-tokens reach across them.
  *
- * Surprise: a full arena is noticed once, at the end (builder.full); appending to a full builder does nothing.
+ * Surprise: a full arena is noticed once, at the end (builder.full); appending to a full builder does
+ * nothing.
  */
 #include "text/chat.h"
 
@@ -10,8 +11,9 @@
 
 #include "text/trim.h"
 
-static const char default_system[] = "You are a helpful, conversationally-fluent assistant made by Poolside. You are here "
-                                     "to be helpful to users through natural language conversations.";
+static const char default_system[] =
+    "You are a helpful, conversationally-fluent assistant made by Poolside. You are here "
+    "to be helpful to users through natural language conversations.";
 static const char tools_head[] = "### Tools\n\n"
                                  "You may call functions to assist with the user query.\n"
                                  "All available function signatures are listed below:\n"
@@ -87,7 +89,8 @@ static void mark(builder *b, lg_mark_kind kind, int message)
 {
     b->mark = grow(b, b->mark, b->n_mark, &b->cap_mark, sizeof *b->mark);
     if (!b->full)
-        b->mark[b->n_mark++] = (lg_chat_mark){.kind = kind, .message = message, .item = b->n_piece, .byte = b->byte};
+        b->mark[b->n_mark++] =
+            (lg_chat_mark){.kind = kind, .message = message, .item = b->n_piece, .byte = b->byte};
 }
 
 static bool has_mark(const builder *b, lg_mark_kind kind)
@@ -131,7 +134,10 @@ static void instruction(builder *b)
         control(b, LG_ID_END_THINK);
         text(b, LG_STR("' tags, followed by a function call. "));
     }
-    text(b, LG_STR("For each function call, return an unescaped XML-like object with function name and arguments within '"));
+    text(
+        b,
+        LG_STR(
+            "For each function call, return an unescaped XML-like object with function name and arguments within '"));
     control(b, LG_ID_TOOL_CALL);
     text(b, LG_STR("' and '"));
     control(b, LG_ID_END_TOOL_CALL);
@@ -206,15 +212,16 @@ static void call(builder *b, const lg_chat_call *call)
     v2_break(b);
 }
 
-// <assistant> and the control token that says whether reasoning follows. Sets the marks of the turn when the answer to
-// the last real user message begins here.
+// <assistant> and the control token that says whether reasoning follows. Sets the marks of the turn when the
+// answer to the last real user message begins here.
 static void open_answer(builder *b, bool think, bool turn)
 {
     turn = turn && !has_mark(b, LG_MARK_TURN);
     control(b, LG_ID_ASSISTANT);
     v2_break(b);
     // v2 writes an answer whose reasoning was dropped with </think> alone, so <think> itself will not last
-    if (family_v2(b) && think && (b->c->history == LG_HISTORY_NONE || (b->c->history == LG_HISTORY_TAIL && turn)))
+    if (family_v2(b) && think &&
+        (b->c->history == LG_HISTORY_NONE || (b->c->history == LG_HISTORY_TAIL && turn)))
         mark(b, LG_MARK_DURABLE, -1);
     control(b, think ? LG_ID_THINK : LG_ID_END_THINK);
     if (!turn)
@@ -303,7 +310,8 @@ static size_t find_last(lg_str hay, lg_str needle)
 {
     size_t found = SIZE_MAX;
 
-    for (size_t at = lg_str_find(hay, needle, 0); at != SIZE_MAX; at = lg_str_find(hay, needle, at + needle.n))
+    for (size_t at = lg_str_find(hay, needle, 0); at != SIZE_MAX;
+         at = lg_str_find(hay, needle, at + needle.n))
         found = at;
     return found;
 }
@@ -333,8 +341,12 @@ static void assistant(builder *b, size_t index)
     const lg_chat_message *m = &c->message[index];
     bool open = c->continue_final && index + 1 == c->n_message;
     bool behind = (int)index > b->last_user;
-    turn t = {.reasoning = m->reasoning, .content = m->content, .has_reasoning = m->reasoning.p != NULL, .open = open,
-              .open_think = open && c->continue_open_think && (c->thinking || family_v2(b)), .is_answer = behind};
+    turn t = {.reasoning = m->reasoning,
+              .content = m->content,
+              .has_reasoning = m->reasoning.p != NULL,
+              .open = open,
+              .open_think = open && c->continue_open_think && (c->thinking || family_v2(b)),
+              .is_answer = behind};
 
     if (family_v2(b))
         lift_reasoning(&t);
@@ -411,7 +423,8 @@ lg_status lg_chat_render(const lg_chat *c, lg_arena *a, lg_rendered *out, lg_err
     size_t i = 0;
 
     if (c->continue_final && (c->n_message == 0 || c->message[c->n_message - 1].role != LG_ROLE_ASSISTANT))
-        return LG_FAIL(err, LG_E_INPUT, "only an assistant message can be continued, and the last one is none");
+        return LG_FAIL(err, LG_E_INPUT,
+                       "only an assistant message can be continued, and the last one is none");
     for (size_t k = 0; k < c->n_message; k++)
         if (real_user(&c->message[k]))
             b.last_user = (int)k;
@@ -484,7 +497,8 @@ static lg_status encode_item(const lg_bpe *b, const lg_item *it, lg_ids *out, lg
     default:
         id = control_id(lg_bpe_vocab(b), it->id);
         if (id < 0)
-            return LG_FAIL(err, LG_E_UNSUPPORTED, "the vocabulary has no %s token, which the chat template needs",
+            return LG_FAIL(err, LG_E_UNSUPPORTED,
+                           "the vocabulary has no %s token, which the chat template needs",
                            control_text(it->id).p);
         return lg_ids_add(out, id, err);
     }

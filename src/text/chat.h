@@ -1,9 +1,9 @@
 /*
  * text/chat: conversation -> items -> prompt ids, both template families, hand-coded (chat.md 2, 3).
  *
- * The renderer makes a list of CTRL(id) and TEXT(bytes) items, joins adjacent text, and encodes text with added-token
- * matching off, so client text can never become a control token. Structures borrow their strings from the caller (for
- * JSON, from an arena).
+ * The renderer makes a list of CTRL(id) and TEXT(bytes) items, joins adjacent text, and encodes text with
+ * added-token matching off, so client text can never become a control token. Structures borrow their strings
+ * from the caller (for JSON, from an arena).
  */
 #ifndef LG_TEXT_CHAT_H
 #define LG_TEXT_CHAT_H
@@ -14,7 +14,8 @@
 typedef enum lg_role { LG_ROLE_SYSTEM, LG_ROLE_USER, LG_ROLE_ASSISTANT, LG_ROLE_TOOL } lg_role;
 typedef enum lg_history { LG_HISTORY_TAIL, LG_HISTORY_ALL, LG_HISTORY_NONE } lg_history;
 
-/* One argument of a call: its value as it is rendered, i.e. a string's own text or tojson of anything else. */
+/* One argument of a call: its value as it is rendered, i.e. a string's own text or tojson of anything else.
+ */
 typedef struct lg_chat_arg {
     lg_str key, value;
 } lg_chat_arg;
@@ -60,16 +61,18 @@ typedef struct lg_item {
 } lg_item;
 
 /* Places in the rendered prompt that the prefix cache cares about (cache.md 3), in ascending order.
- * SYS: behind the system block; absent when none is written. TURN: behind <assistant> and <think> or </think> of the
- * first answer after the last real user message; absent when no answer is begun there. DURABLE: the longest prefix that
- * will still be one when the user speaks next; always there. MESSAGE: where each message starts. */
+ * SYS: behind the system block; absent when none is written. TURN: behind <assistant> and <think> or </think>
+ * of the first answer after the last real user message; absent when no answer is begun there. DURABLE: the
+ * longest prefix that will still be one when the user speaks next; always there. MESSAGE: where each message
+ * starts. */
 typedef enum lg_mark_kind { LG_MARK_SYS, LG_MARK_TURN, LG_MARK_DURABLE, LG_MARK_MESSAGE } lg_mark_kind;
 typedef struct lg_chat_mark {
     lg_mark_kind kind;
     int message;    /* LG_MARK_MESSAGE: index; else -1 */
     size_t item;    /* before byte `offset` of this item; n_item means the end */
     size_t offset;
-    size_t byte;    /* offset in the rendered text, special texts included and replayed calls as they would render */
+    /* offset in the rendered text, special texts included and replayed calls as they would render */
+    size_t byte;
     size_t token;   /* filled by lg_chat_encode: tokens that end at or before the place */
 } lg_chat_mark;
 
@@ -80,14 +83,15 @@ typedef struct lg_rendered {
     size_t n_mark;
 } lg_rendered;
 
-/* All output lives in the arena or borrows from `c`. LG_E_LIMIT when the arena is full, LG_E_INPUT when continue_final
- * finds no assistant message at the end. */
+/* All output lives in the arena or borrows from `c`. LG_E_LIMIT when the arena is full, LG_E_INPUT when
+ * continue_final finds no assistant message at the end. */
 LG_NODISCARD lg_status lg_chat_render(const lg_chat *c, lg_arena *a, lg_rendered *out, lg_err *err);
-/* The prompt as text: control items by the bytes of their token. v may be NULL (the model family's own texts) when no
- * call is replayed. For reading: in the text, what a client wrote cannot be told from control tokens. */
+/* The prompt as text: control items by the bytes of their token. v may be NULL (the model family's own texts)
+ * when no call is replayed. For reading: in the text, what a client wrote cannot be told from control tokens.
+ */
 LG_NODISCARD lg_status lg_chat_text(const lg_rendered *r, const lg_vocab *v, lg_buf *out, lg_err *err);
-/* Append the ids and fill the marks' token positions, counted from the first id appended. LG_E_UNSUPPORTED when the
- * vocabulary lacks a control token that the prompt needs. */
+/* Append the ids and fill the marks' token positions, counted from the first id appended. LG_E_UNSUPPORTED
+ * when the vocabulary lacks a control token that the prompt needs. */
 LG_NODISCARD lg_status lg_chat_encode(const lg_bpe *b, lg_rendered *r, lg_ids *out, lg_err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * text/chat_json: see chat_json.h.
  *
- * A message may become several: Anthropic-style tool results inside a user message turn into tool messages in front of
- * it. The paths in error subjects name the client's fields, not the result's.
+ * A message may become several: Anthropic-style tool results inside a user message turn into tool messages in
+ * front of it. The paths in error subjects name the client's fields, not the result's.
  */
 #include "text/chat_json.h"
 
@@ -110,7 +110,8 @@ static lg_status one_argument(lg_str key, lg_str value, lg_arena *a, lg_chat_cal
 }
 
 // copy: the object's document ends before the result does.
-static lg_status object_arguments(const lg_json *object, bool copy, lg_arena *a, lg_chat_call *call, lg_err *err)
+static lg_status object_arguments(const lg_json *object, bool copy, lg_arena *a, lg_chat_call *call,
+                                  lg_err *err)
 {
     size_t n = lg_json_len(object);
     lg_chat_arg *arg = LG_NEW_N(a, lg_chat_arg, n);
@@ -128,8 +129,8 @@ static lg_status object_arguments(const lg_json *object, bool copy, lg_arena *a,
     return LG_OK;
 }
 
-// The arguments of a call in history. What is no JSON object becomes one argument, `input`, since a broken old call must
-// not make the session unusable.
+// The arguments of a call in history. What is no JSON object becomes one argument, `input`, since a broken
+// old call must not make the session unusable.
 static lg_status arguments(const lg_json *j, lg_arena *a, lg_chat_call *call, lg_err *err)
 {
     lg_status st;
@@ -169,8 +170,8 @@ static lg_status call_name(const lg_json *holder, const char *path, lg_str *out,
     return LG_OK;
 }
 
-static lg_status fill_call(const lg_json *holder, const lg_json *args, const lg_json *id, const char *path, lg_arena *a,
-                           lg_chat_call *call, lg_err *err)
+static lg_status fill_call(const lg_json *holder, const lg_json *args, const lg_json *id, const char *path,
+                           lg_arena *a, lg_chat_call *call, lg_err *err)
 {
     *call = (lg_chat_call){.id = lg_json_str(id)};
     LG_TRY(call_name(holder, path, &call->name, err));
@@ -247,7 +248,8 @@ static lg_status one_part(const lg_json *part, lg_role role, bool drop_images, c
     if (assistant && field_is(part, "type", "redacted_thinking"))
         return LG_OK;
     if (assistant && field_is(part, "type", "tool_use"))
-        return fill_call(part, field(part, "input"), field(part, "id"), path, a, &to->call[to->n_call++], err);
+        return fill_call(part, field(part, "input"), field(part, "id"), path, a, &to->call[to->n_call++],
+                         err);
     for (size_t i = 0; drop_images && i < sizeof media / sizeof media[0]; i++) {
         if (field_is(part, "type", media[i])) {
             join_add(&to->text, LG_STR("[image]"));
@@ -375,7 +377,8 @@ static lg_status read_results(reader *r, const lg_json *parts, const char *path,
         (void)snprintf(sub, sizeof sub, "%s[%zu].content", path, i);
         LG_TRY(read_content(field(part, "content"), LG_ROLE_TOOL, true, sub, r->a, &c, err));
         lg_str text = joined(&c.text);
-        if (lg_json_bool(field(part, "is_error"), &failed) && failed && !lg_str_starts(text, LG_STR("Error: "))) {
+        if (lg_json_bool(field(part, "is_error"), &failed) && failed &&
+            !lg_str_starts(text, LG_STR("Error: "))) {
             joiner marked = {.a = r->a};
             join_add(&marked, LG_STR("Error: "));
             join_add(&marked, text);
@@ -439,7 +442,8 @@ static size_t call_index(const lg_chat_message *m, lg_str id)
     return i;
 }
 
-// When the results behind a turn of several calls are a permutation of the calls, put them in the calls' order.
+// When the results behind a turn of several calls are a permutation of the calls, put them in the calls'
+// order.
 static lg_status order_results(reader *r, lg_err *err)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -469,8 +473,8 @@ static lg_status order_results(reader *r, lg_err *err)
     return LG_OK;
 }
 
-lg_status lg_chat_json_messages(const lg_json *messages, bool drop_images, lg_arena *a, const lg_chat_message **out,
-                                size_t *n, lg_err *err)
+lg_status lg_chat_json_messages(const lg_json *messages, bool drop_images, lg_arena *a,
+                                const lg_chat_message **out, size_t *n, lg_err *err)
 {
     reader r = {.a = a, .drop_images = drop_images};
     size_t room = lg_json_len(messages);
@@ -499,8 +503,8 @@ lg_status lg_chat_json_messages(const lg_json *messages, bool drop_images, lg_ar
 
 /* --- tools --- */
 
-lg_status lg_chat_tool_text(lg_str name, lg_str description, const lg_json *parameters, lg_arena *a, lg_str *out,
-                            lg_err *err)
+lg_status lg_chat_tool_text(lg_str name, lg_str description, const lg_json *parameters, lg_arena *a,
+                            lg_str *out, lg_err *err)
 {
     lg_buf b;
     const char *p;
@@ -523,7 +527,8 @@ lg_status lg_chat_tool_text(lg_str name, lg_str description, const lg_json *para
     return p ? LG_OK : no_memory(a, err);
 }
 
-static lg_status read_tool(const lg_json *f, const char *path, lg_arena *a, lg_str *text, lg_tool *tool, lg_err *err)
+static lg_status read_tool(const lg_json *f, const char *path, lg_arena *a, lg_str *text, lg_tool *tool,
+                           lg_err *err)
 {
     const lg_json *description = field(f, "description"), *parameters = field(f, "parameters");
 
@@ -537,7 +542,8 @@ static lg_status read_tool(const lg_json *f, const char *path, lg_arena *a, lg_s
         return LG_FAIL(err, LG_E_INPUT, "must be a JSON Schema object");
     }
     tool->parameters = parameters;
-    return lg_chat_tool_text(tool->name, description ? lg_json_str(description) : (lg_str){0}, parameters, a, text, err);
+    return lg_chat_tool_text(tool->name, description ? lg_json_str(description) : (lg_str){0}, parameters, a,
+                             text, err);
 }
 
 static lg_status check_list(const lg_json *list, const char *name, lg_err *err)
@@ -549,7 +555,8 @@ static lg_status check_list(const lg_json *list, const char *name, lg_err *err)
     return LG_OK;
 }
 
-lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_arena *a, lg_chat_tools *out, lg_err *err)
+lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_arena *a, lg_chat_tools *out,
+                             lg_err *err)
 {
     size_t n_tools, n_functions, n;
     lg_str *text;
@@ -565,7 +572,8 @@ lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_
     n = n_tools + n_functions;
     if (n > LG_CHAT_MAX_TOOLS) {
         (void)lg_err_subject(err, "tools");
-        return LG_FAIL(err, LG_E_INPUT, "%zu tools are too many; at most %d are possible", n, LG_CHAT_MAX_TOOLS);
+        return LG_FAIL(err, LG_E_INPUT, "%zu tools are too many; at most %d are possible", n,
+                       LG_CHAT_MAX_TOOLS);
     }
     text = LG_NEW_N(a, lg_str, n);
     tool = LG_NEW_N(a, lg_tool, n);
@@ -634,11 +642,13 @@ lg_status lg_chat_json_body(const lg_json *body, const lg_chat_json_opts *o, lg_
 
     if (!lg_json_is(body, LG_JSON_OBJECT))
         return LG_FAIL(err, LG_E_INPUT, "the body must be a JSON object");
-    LG_TRY(lg_chat_json_messages(lg_json_get(body, "messages"), o->drop_images, a, &r.message, &r.n_message, err));
+    LG_TRY(lg_chat_json_messages(lg_json_get(body, "messages"), o->drop_images, a, &r.message, &r.n_message,
+                                 err));
     LG_TRY(lg_chat_json_tools(lg_json_get(body, "tools"), lg_json_get(body, "functions"), a, &t, err));
     LG_TRY(read_switch(kwargs, "enable_thinking", "chat_template_kwargs.", &r.thinking, NULL, err));
     LG_TRY(read_switch(body, "enable_thinking", "", &r.thinking, NULL, err));
-    LG_TRY(read_switch(kwargs, "preserve_thinking", "chat_template_kwargs.", &preserve, &preserve_given, err));
+    LG_TRY(
+        read_switch(kwargs, "preserve_thinking", "chat_template_kwargs.", &preserve, &preserve_given, err));
     if (preserve_given)
         r.history = preserve ? LG_HISTORY_ALL : LG_HISTORY_TAIL;
     LG_TRY(read_history(body, &r.history, err));
@@ -651,7 +661,8 @@ lg_status lg_chat_json_body(const lg_json *body, const lg_chat_json_opts *o, lg_
         return LG_FAIL(err, LG_E_INPUT, "needs an assistant message at the end of messages");
     }
     r.continue_final = go_on || (!prompt && answer && !o->template_only);
-    r.continue_open_think = r.continue_final && last->reasoning.n > 0 && last->content.n == 0 && last->n_call == 0;
+    r.continue_open_think =
+        r.continue_final && last->reasoning.n > 0 && last->content.n == 0 && last->n_call == 0;
     r.generation_prompt = (prompt || !o->template_only) && !r.continue_final;
     r.tool = t.canonical;
     r.n_tool = t.n;

@@ -1,9 +1,10 @@
 /*
- * text/chat_json: the messages and tools of an OpenAI Chat Completions body -> lg_chat (chat.md 2.3-2.6, 2.8).
+ * text/chat_json: the messages and tools of an OpenAI Chat Completions body -> lg_chat
+ * (chat.md 2.3-2.6, 2.8).
  *
- * Content parts are flattened, Anthropic-style parts that gateways leave inside are translated, call arguments become
- * key and text, tool results are put into the order of their calls, tools are written in the one canonical form.
- * Errors are LG_E_INPUT with the field's path as subject ("messages[3].content[0].type").
+ * Content parts are flattened, Anthropic-style parts that gateways leave inside are translated, call
+ * arguments become key and text, tool results are put into the order of their calls, tools are written in the
+ * one canonical form. Errors are LG_E_INPUT with the field's path as subject ("messages[3].content[0].type").
  *
  * Results borrow from the JSON document and the arena. null counts as absent everywhere.
  */
@@ -30,18 +31,19 @@ LG_NODISCARD lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *f
                                           lg_chat_tools *out, lg_err *err);
 
 /* One tool in canonical form. description.p and parameters may be NULL. */
-LG_NODISCARD lg_status lg_chat_tool_text(lg_str name, lg_str description, const lg_json *parameters, lg_arena *a,
-                                         lg_str *out, lg_err *err);
+LG_NODISCARD lg_status lg_chat_tool_text(lg_str name, lg_str description, const lg_json *parameters,
+                                         lg_arena *a, lg_str *out, lg_err *err);
 
 typedef struct lg_chat_json_opts {
     bool drop_images;
-    bool template_only; /* add_generation_prompt: false leaves turns closed; else it continues a last assistant turn */
+    /* add_generation_prompt: false leaves turns closed; else it continues a last assistant turn */
+    bool template_only;
 } lg_chat_json_opts;
 
 /* A whole body: messages, tools, functions, enable_thinking, history_thinking, chat_template_kwargs
- * (enable_thinking, preserve_thinking), add_generation_prompt, continue_final_message. Other fields are ignored.
- * `c` holds the defaults on entry. */
-LG_NODISCARD lg_status lg_chat_json_body(const lg_json *body, const lg_chat_json_opts *o, lg_arena *a, lg_chat *c,
-                                         lg_chat_tools *tools, lg_err *err);
+ * (enable_thinking, preserve_thinking), add_generation_prompt, continue_final_message. Other fields are
+ * ignored. `c` holds the defaults on entry. */
+LG_NODISCARD lg_status lg_chat_json_body(const lg_json *body, const lg_chat_json_opts *o, lg_arena *a,
+                                         lg_chat *c, lg_chat_tools *tools, lg_err *err);
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * text/merge: see merge.h. Two open-addressing tables: texts of symbols, and pairs of symbols with their rank.
+ * text/merge: see merge.h. Two open-addressing tables: texts of symbols, and pairs of symbols with their
+ * rank.
  *
- * Merging takes the lowest rank first and the leftmost pair on ties. Up to SHORT bytes that is a scan over an array.
- * Beyond, each adjacent pair that has a rank is a member of that rank's bucket, and a heap holds the ranks whose bucket
- * is in use. A bucket is a list in order of position; it is built out of a few ascending runs, so sorting it when its
- * turn comes costs little. Twelve bytes of scratch a byte of text keep even megabytes in the allocator's reach.
+ * Merging takes the lowest rank first and the leftmost pair on ties. Up to SHORT bytes that is a scan over an
+ * array. Beyond, each adjacent pair that has a rank is a member of that rank's bucket, and a heap holds the
+ * ranks whose bucket is in use. A bucket is a list in order of position; it is built out of a few ascending
+ * runs, so sorting it when its turn comes costs little. Twelve bytes of scratch a byte of text keep even
+ * megabytes in the allocator's reach.
  */
 #include "text/merge.h"
 
@@ -39,9 +41,10 @@ struct lg_merge_table {
     int32_t byte_token[256];
 };
 
-/* One byte of a long pre-token. A symbol is known by its first byte; `symbol` of its last one, when that is another, holds
- * the length, negated, so that the way to the left is as short as the way to the right. The pair that starts with the
- * symbol is a member of a bucket unless `up` is OUTSIDE; at either end of the bucket's list stands ~rank. */
+/* One byte of a long pre-token. A symbol is known by its first byte; `symbol` of its last one, when that is
+ * another, holds the length, negated, so that the way to the left is as short as the way to the right. The
+ * pair that starts with the symbol is a member of a bucket unless `up` is OUTSIDE; at either end of the
+ * bucket's list stands ~rank. */
 struct lg_merge_symbol {
     int32_t symbol;
     int32_t up, down;
@@ -76,7 +79,8 @@ uint32_t lg_merge_hash(lg_str text)
         memcpy(&hi, p + n - 4, 4);
         w = (uint64_t)hi << 32 | lo;
     } else if (n > 0) { // three bytes, perhaps the same ones, cover 1 to 3
-        w = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 | (unsigned char)p[n - 1];
+        w = (uint64_t)(unsigned char)p[0] << 16 | (uint64_t)(unsigned char)p[n / 2] << 8 |
+            (unsigned char)p[n - 1];
     }
     h = (h ^ w) * k;
     h ^= h >> 29;
@@ -205,7 +209,8 @@ static lg_status add_tokens(lg_merge_table *t, lg_err *err)
         lg_str text = {&c, 1};
         t->byte_token[b] = find_text(t, text, lg_merge_hash(text))->symbol;
         if (t->byte_token[b] == NONE)
-            return LG_FAIL(err, LG_E_INPUT, "tokenizer.ggml.tokens has no token for byte 0x%02X", (unsigned)b);
+            return LG_FAIL(err, LG_E_INPUT, "tokenizer.ggml.tokens has no token for byte 0x%02X",
+                           (unsigned)b);
     }
     return LG_OK;
 }
@@ -243,7 +248,8 @@ static lg_status measure(lg_merge_table *t, lg_err *err)
     return LG_OK;
 }
 
-// Whole-token look-up may stand in for merging only where merging would give the same: find out for each token.
+// Whole-token look-up may stand in for merging only where merging would give the same: find out for each
+// token.
 static lg_status check_whole(lg_merge_table *t, lg_err *err)
 {
     lg_status st = LG_OK;
@@ -546,7 +552,8 @@ static size_t merge_long(const lg_merge_table *t, lg_merge_room *r, lg_str text,
     return n_out;
 }
 
-lg_status lg_merge(const lg_merge_table *t, lg_merge_room *room, lg_str text, int32_t *out, size_t *n_out, lg_err *err)
+lg_status lg_merge(const lg_merge_table *t, lg_merge_room *room, lg_str text, int32_t *out, size_t *n_out,
+                   lg_err *err)
 {
     if (text.n <= SHORT) {
         *n_out = merge_short(t, text, out);

@@ -2,8 +2,8 @@
  * text/reply: see reply.h. Symbols, reasoning and content, stop strings, and how a reply ends; calls are in
  * reply_tool.c.
  *
- * White space at the start of reasoning or content waits, because what follows decides whether it is shown. Content
- * then passes the stop strings, which may hold back a little more.
+ * White space at the start of reasoning or content waits, because what follows decides whether it is shown.
+ * Content then passes the stop strings, which may hold back a little more.
  */
 #include "text/reply.h"
 
@@ -245,8 +245,8 @@ static void take_symbol(lg_reply *r, symbol s)
 
 /* --- the object --- */
 
-lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params *p, size_t max_bytes, lg_event_fn fn, void *ctx,
-                          lg_reply **out, lg_err *err)
+lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params *p, size_t max_bytes, lg_event_fn fn,
+                          void *ctx, lg_reply **out, lg_err *err)
 {
     lg_status st = LG_OK;
     lg_reply *r = calloc(1, sizeof *r);
@@ -295,7 +295,8 @@ void lg_reply_destroy(lg_reply *r)
 static lg_status check(const lg_reply *r, lg_err *err)
 {
     if (r->lost || r->text.failed || (r->stop && lg_stop_failed(r->stop)))
-        return LG_FAIL(err, LG_E_LIMIT, "one piece of the reply is longer than %zu bytes, or memory ran out", r->text.max);
+        return LG_FAIL(err, LG_E_LIMIT, "one piece of the reply is longer than %zu bytes, or memory ran out",
+                       r->text.max);
     return LG_OK;
 }
 

@@ -1,8 +1,9 @@
 /*
  * text/reply: incremental parser of what the model writes: reasoning, content, tool calls (chat.md 4).
  *
- * Runs on the engine's thread, one pass a token. Control tokens are recognised by id only; argument tags by text.
- * Events are equal under concatenation, and concatenated arguments of a call that ended are one valid JSON object.
+ * Runs on the engine's thread, one pass a token. Control tokens are recognised by id only; argument tags by
+ * text. Events are equal under concatenation, and concatenated arguments of a call that ended are one valid
+ * JSON object.
  */
 #ifndef LG_TEXT_REPLY_H
 #define LG_TEXT_REPLY_H
@@ -48,11 +49,12 @@ typedef struct lg_reply_params {
 } lg_reply_params;
 
 typedef struct lg_reply lg_reply;
-LG_NODISCARD lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params *p, size_t max_bytes, lg_event_fn fn,
-                                       void *ctx, lg_reply **out, lg_err *err);
+LG_NODISCARD lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params *p, size_t max_bytes,
+                                       lg_event_fn fn, void *ctx, lg_reply **out, lg_err *err);
 void lg_reply_destroy(lg_reply *r); /* takes NULL */
 
-/* One generated id. *done becomes true when the reply ended: an end-of-generation id, <assistant>, or a stop string. */
+/* One generated id. *done becomes true when the reply ended: an end-of-generation id, <assistant>, or a stop
+ * string. */
 LG_NODISCARD lg_status lg_reply_feed(lg_reply *r, int32_t id, bool *done, lg_err *err);
 /* Flush what was held back; how generation ended when the last id did not end it itself. */
 LG_NODISCARD lg_status lg_reply_end(lg_reply *r, lg_end how, lg_finish *finish, lg_err *err);

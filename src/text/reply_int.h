@@ -1,8 +1,9 @@
 /*
  * text/reply_int: what reply.c (reasoning, content, ends) and reply_tool.c (calls) share. Not for others.
  *
- * Input reaches the states as text, always whole characters, and as control symbols. A state function takes a text
- * and returns what it did not use, so that a tag in the middle of a token hands the rest to the next state.
+ * Input reaches the states as text, always whole characters, and as control symbols. A state function takes a
+ * text and returns what it did not use, so that a tag in the middle of a token hands the rest to the next
+ * state.
  */
 #ifndef LG_TEXT_REPLY_INT_H
 #define LG_TEXT_REPLY_INT_H
@@ -90,7 +91,8 @@ struct lg_reply {
 };
 
 /* reply.c */
-/* Append to one of the reply's buffers. Failure is sticky: clearing a buffer forgets it, the reply does not. */
+/* Append to one of the reply's buffers. Failure is sticky: clearing a buffer forgets it, the reply does not.
+ */
 bool lg_reply_keep(lg_reply *r, lg_buf *b, lg_str text);
 void lg_reply_event(lg_reply *r, lg_event_kind kind, lg_str text);
 void lg_reply_segment_start(segment *s);

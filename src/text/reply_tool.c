@@ -1,11 +1,13 @@
 /*
- * text/reply_tool: the part of the reply parser that reads calls (chat.md 4.2 TOOL, 4.3, 4.4). See reply_int.h.
+ * text/reply_tool: the part of the reply parser that reads calls (chat.md 4.2 TOOL, 4.3, 4.4). See
+ * reply_int.h.
  *
- * Until the name is complete everything is kept as markup, since it may turn out to be text. From then on arguments
- * are written as they come; what was written is never taken back.
+ * Until the name is complete everything is kept as markup, since it may turn out to be text. From then on
+ * arguments are written as they come; what was written is never taken back.
  *
- * Surprise: a closing tag inside a value closes it only if the right thing follows, because files that document this
- * very format are written through it. So one symbol of look-ahead is held after each closing tag.
+ * Surprise: a closing tag inside a value closes it only if the right thing follows, because files that
+ * document this very format are written through it. So one symbol of look-ahead is held after each closing
+ * tag.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -351,7 +353,8 @@ static void flush_tag(lg_reply *r)
 static lg_str value_text(lg_reply *r, lg_str text)
 {
     tag *t = &r->call.a;
-    size_t carried = t->at; // bytes of the tag that came before this text; until they are settled nothing of it has passed
+    // bytes of the tag that came before this text; until they are settled nothing of it has passed
+    size_t carried = t->at;
 
     for (size_t i = 0; i < text.n; i++) {
         if (carried > 0 && text.p[i] != t->text.p[t->at]) {
@@ -372,8 +375,8 @@ static lg_str value_text(lg_reply *r, lg_str text)
     return (lg_str){0};
 }
 
-// The closing tag, or </tool_call>, and the white space behind it were text of the value. Part of <arg_key> that has
-// matched meanwhile goes through the value again, because a closing tag may begin in it.
+// The closing tag, or </tool_call>, and the white space behind it were text of the value. Part of <arg_key>
+// that has matched meanwhile goes through the value again, because a closing tag may begin in it.
 static void reopen_value(lg_reply *r, lg_str closing)
 {
     size_t part = r->state == ST_VALUE_CLOSED ? r->call.a.at : 0;
@@ -584,7 +587,8 @@ void lg_reply_call_cut(lg_reply *r)
         not_a_call(r);
         lg_reply_segment_end(r, &r->reasoning, true);
     } else if (r->state == ST_NAME || r->state == ST_JSON) {
-        lg_reply_segment_end(r, &r->content, false); // stop strings may hold back text that stands before the call
+        // stop strings may hold back text that stands before the call
+        lg_reply_segment_end(r, &r->content, false);
     } else if (r->state == ST_VALUE_CLOSED && r->call.a.at == 0) {
         value_end(r);
     }

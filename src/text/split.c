@@ -1,12 +1,12 @@
 /*
  * text/split: see split.h. Stage 1 is a search for newlines, stage 2 a PCRE2 pattern.
  *
- * The pattern spells out two things that PCRE2's shorthands get wrong for us: \s would also take U+180E, which left
- * White_Space long ago, and a caseless 's would also take U+017F. Every character is matched by some alternative,
- * so a match always starts where the previous one ended and the pattern can be anchored.
+ * The pattern spells out two things that PCRE2's shorthands get wrong for us: \s would also take U+180E,
+ * which left White_Space long ago, and a caseless 's would also take U+017F. Every character is matched by
+ * some alternative, so a match always starts where the previous one ended and the pattern can be anchored.
  *
- * Surprise: the JIT may be missing (hardened systems forbid writable code); the interpreter then does the same work,
- * about ten times slower.
+ * Surprise: the JIT may be missing (hardened systems forbid writable code); the interpreter then does the
+ * same work, about ten times slower.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/split.h"
@@ -22,7 +22,8 @@ struct lg_split {
     lg_crlf crlf;
 };
 
-#define SPACE "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACE \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
 static const char pattern[] = "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
                               "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
@@ -45,11 +46,13 @@ lg_status lg_split_create(lg_crlf crlf, lg_split **out, lg_err *err)
     if (!s)
         return LG_FAIL(err, LG_E_NOMEM, "out of memory");
     s->crlf = crlf;
-    s->code = pcre2_compile((PCRE2_SPTR)pattern, sizeof pattern - 1, PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &code, &at,
-                            NULL);
+    s->code = pcre2_compile((PCRE2_SPTR)pattern, sizeof pattern - 1, PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED,
+                            &code, &at, NULL);
     if (!s->code) {
-        st = LG_FAIL(err, LG_E_UNSUPPORTED, "PCRE2 refuses the pre-tokenizer pattern (error %d at byte %zu); it needs "
-                     "a build with Unicode support", code, (size_t)at);
+        st = LG_FAIL(err, LG_E_UNSUPPORTED,
+                     "PCRE2 refuses the pre-tokenizer pattern (error %d at byte %zu); it needs "
+                     "a build with Unicode support",
+                     code, (size_t)at);
         goto out;
     }
     s->limits = pcre2_match_context_create(NULL);
@@ -57,7 +60,8 @@ lg_status lg_split_create(lg_crlf crlf, lg_split **out, lg_err *err)
         st = LG_FAIL(err, LG_E_NOMEM, "out of memory");
         goto out;
     }
-    // The interpreter counts one step a character of a space run; its default limit is for patterns from strangers.
+    // The interpreter counts one step a character of a space run; its default limit is for patterns from
+    // strangers.
     (void)pcre2_set_match_limit(s->limits, UINT32_MAX);
     s->jit = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
     *out = s;
@@ -76,7 +80,8 @@ void lg_split_destroy(lg_split *s)
     free(s);
 }
 
-// Offset of the first ill-formed byte, or n. Eight ASCII bytes at a time, since that is what prompts are made of.
+// Offset of the first ill-formed byte, or n. Eight ASCII bytes at a time, since that is what prompts are made
+// of.
 static size_t well_formed(const char *p, size_t n)
 {
     size_t i = 0;
@@ -146,8 +151,8 @@ static size_t newline_run(const lg_split *s, const char *p, size_t n)
     }
 }
 
-// Stage 1: where the piece that starts at `from` ends, which is where the next newline run starts. A run at the start
-// belongs to the piece (HF) or is a piece of its own (LLAMA).
+// Stage 1: where the piece that starts at `from` ends, which is where the next newline run starts. A run at
+// the start belongs to the piece (HF) or is a piece of its own (LLAMA).
 static size_t piece_end(const lg_split *s, lg_str text, size_t from)
 {
     size_t run = newline_run(s, text.p + from, text.n - from);
@@ -180,11 +185,11 @@ bool lg_split_next(lg_split_run *run, lg_str *out)
     }
     piece = (PCRE2_SPTR)run->subject + run->piece;
     if (s->jit)
-        rc = pcre2_jit_match(s->code, piece, run->piece_end - run->piece, run->pos - run->piece, PCRE2_NO_UTF_CHECK,
-                             run->match, s->limits);
+        rc = pcre2_jit_match(s->code, piece, run->piece_end - run->piece, run->pos - run->piece,
+                             PCRE2_NO_UTF_CHECK, run->match, s->limits);
     else
-        rc = pcre2_match(s->code, piece, run->piece_end - run->piece, run->pos - run->piece, PCRE2_NO_UTF_CHECK,
-                         run->match, s->limits);
+        rc = pcre2_match(s->code, piece, run->piece_end - run->piece, run->pos - run->piece,
+                         PCRE2_NO_UTF_CHECK, run->match, s->limits);
     if (rc < 0) {
         LG_ASSERT(rc != PCRE2_ERROR_NOMATCH);
         run->failed = true;

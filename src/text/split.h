@@ -1,10 +1,12 @@
 /*
  * text/split: the pre-tokenizer, plain text -> pre-tokens (chat.md 1.3).
  *
- * Two stages: a cut before every newline run, then one pattern on each piece, whose matches are the pre-tokens. The
- * pattern runs in PCRE2 with its JIT; the object is immutable after create and may be shared by threads.
+ * Two stages: a cut before every newline run, then one pattern on each piece, whose matches are the
+ * pre-tokens. The pattern runs in PCRE2 with its JIT; the object is immutable after create and may be shared
+ * by threads.
  *
- * Surprise: ill-formed UTF-8 is legal. Each stray byte counts as one character that is no letter, digit or space.
+ * Surprise: ill-formed UTF-8 is legal. Each stray byte counts as one character that is no letter, digit or
+ * space.
  */
 #ifndef LG_TEXT_SPLIT_H
 #define LG_TEXT_SPLIT_H
@@ -35,7 +37,8 @@ typedef struct lg_split_run {
 LG_NODISCARD lg_status lg_split_begin(const lg_split *s, lg_str text, lg_split_run *run, lg_err *err);
 /* Next pre-token, a slice of the text and never empty; false at the end of the text or after a failure. */
 bool lg_split_next(lg_split_run *run, lg_str *out);
-/* Frees what the run holds. LG_E_NOMEM when the pattern ran out of memory, so that the text was not finished. */
+/* Frees what the run holds. LG_E_NOMEM when the pattern ran out of memory, so that the text was not finished.
+ */
 LG_NODISCARD lg_status lg_split_end(lg_split_run *run, lg_err *err);
 
 #endif

@@ -7,8 +7,8 @@ bool lg_is_space(int32_t cp)
 {
     if (cp < 0x80)
         return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32);
-    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
-           cp == 0x202F || cp == 0x205F || cp == 0x3000;
+    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 ||
+           cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 lg_str lg_trim_left(lg_str s)

@@ -1,6 +1,6 @@
 /*
- * text/trim: white space as Python's str.strip knows it, which is what the chat templates strip by: Unicode White_Space
- * and the four separators U+001C to U+001F. Ill-formed bytes are no white space.
+ * text/trim: white space as Python's str.strip knows it, which is what the chat templates strip by: Unicode
+ * White_Space and the four separators U+001C to U+001F. Ill-formed bytes are no white space.
  */
 #ifndef LG_TEXT_TRIM_H
 #define LG_TEXT_TRIM_H

@@ -1,5 +1,6 @@
 /*
- * text/value: see value.h. Types from the schema, the strict recogniser, and the order in which readings are tried.
+ * text/value: see value.h. Types from the schema, the strict recogniser, and the order in which readings are
+ * tried.
  */
 #include "text/value.h"
 
@@ -21,8 +22,9 @@ static lg_types type_named(lg_str name)
     static const struct {
         const char *name;
         lg_types types;
-    } table[] = {{"string", LG_T_STRING},   {"integer", LG_T_INTEGER}, {"number", LG_T_NUMBER}, {"boolean", LG_T_BOOLEAN},
-                 {"object", LG_T_OBJECT},   {"array", LG_T_ARRAY},     {"null", LG_T_NULL}};
+    } table[] = {{"string", LG_T_STRING},   {"integer", LG_T_INTEGER}, {"number", LG_T_NUMBER},
+                 {"boolean", LG_T_BOOLEAN}, {"object", LG_T_OBJECT},   {"array", LG_T_ARRAY},
+                 {"null", LG_T_NULL}};
 
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (lg_str_eqz(name, table[i].name))
@@ -254,7 +256,8 @@ static bool scan_string(scan *c)
         }
         if (!scan_unit(c, &unit) || (unit >= 0xDC00 && unit < 0xE000))
             return false;
-        if (unit >= 0xD800 && unit < 0xDC00 && (!take(c, '\\') || !scan_unit(c, &unit) || unit < 0xDC00 || unit > 0xDFFF))
+        if (unit >= 0xD800 && unit < 0xDC00 &&
+            (!take(c, '\\') || !scan_unit(c, &unit) || unit < 0xDC00 || unit > 0xDFFF))
             return false;
     }
     return false;

@@ -1,8 +1,9 @@
 /*
- * text/value_python: Python literals as JSON, for models that write ['x', 'y'] or {'a': None} where JSON was wanted.
+ * text/value_python: Python literals as JSON, for models that write ['x', 'y'] or {'a': None} where JSON was
+ * wanted.
  *
- * Accepts what ast.literal_eval would, as far as JSON can say it, and JSON's own true, false and null. The output is
- * spaced like json.dumps. Sets, bytes, complex numbers and keys that are no strings make it fail.
+ * Accepts what ast.literal_eval would, as far as JSON can say it, and JSON's own true, false and null. The
+ * output is spaced like json.dumps. Sets, bytes, complex numbers and keys that are no strings make it fail.
  */
 #include <string.h>
 
@@ -47,7 +48,9 @@ static bool number_escape(reader *r, int min, int max, int base, int32_t *cp)
 
     for (*cp = 0; n < max && r->at < r->s.n; n++, r->at++) {
         char c = r->s.p[r->at];
-        int d = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : 99;
+        int d = c >= '0' && c <= '9'                     ? c - '0'
+                : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                         : 99;
         if (d >= base)
             break;
         *cp = *cp * base + d;
@@ -181,8 +184,9 @@ static bool word(reader *r, lg_json_kind *kind)
         const char *python;
         lg_json_kind kind;
         const char *json;
-    } words[] = {{"True", LG_JSON_TRUE, "true"},   {"False", LG_JSON_FALSE, "false"}, {"None", LG_JSON_NULL, "null"},
-                 {"true", LG_JSON_TRUE, "true"},   {"false", LG_JSON_FALSE, "false"}, {"null", LG_JSON_NULL, "null"}};
+    } words[] = {{"True", LG_JSON_TRUE, "true"},    {"False", LG_JSON_FALSE, "false"},
+                 {"None", LG_JSON_NULL, "null"},    {"true", LG_JSON_TRUE, "true"},
+                 {"false", LG_JSON_FALSE, "false"}, {"null", LG_JSON_NULL, "null"}};
     size_t n = 0;
 
     while (n < r->s.n - r->at && ((r->s.p[r->at + n] | 0x20) >= 'a' && (r->s.p[r->at + n] | 0x20) <= 'z'))

@@ -1,8 +1,9 @@
 /*
  * text/vocab: see vocab.h. Everything is copied out of the GGUF into three blocks, so the file may be closed.
  *
- * Normal tokens are written in the GPT-2 byte alphabet, where each byte is one printable character; added tokens are
- * literal UTF-8. Which tokens are added is decided by class or, because some files class them as normal, by text.
+ * Normal tokens are written in the GPT-2 byte alphabet, where each byte is one printable character; added
+ * tokens are literal UTF-8. Which tokens are added is decided by class or, because some files class them as
+ * normal, by text.
  */
 #include "text/vocab.h"
 
@@ -104,7 +105,8 @@ static bool is_known(const known_tokens *k, lg_str raw)
 
 /* --- loading --- */
 
-static lg_status need_strings(const lg_gguf *g, const char *key, uint64_t max, const lg_gguf_kv **out, lg_err *err)
+static lg_status need_strings(const lg_gguf *g, const char *key, uint64_t max, const lg_gguf_kv **out,
+                              lg_err *err)
 {
     const lg_gguf_kv *kv = lg_gguf_find(g, key);
 
@@ -140,7 +142,8 @@ static lg_status load_classes(lg_vocab *v, const lg_gguf *g, lg_err *err)
         return LG_OK;
     }
     if (kv->type != LG_GV_ARRAY || kv->count != (uint64_t)v->n)
-        return LG_FAIL(err, LG_E_INPUT, "tokenizer.ggml.token_type must be an array of %d numbers, one a token", v->n);
+        return LG_FAIL(err, LG_E_INPUT,
+                       "tokenizer.ggml.token_type must be an array of %d numbers, one a token", v->n);
     for (int32_t i = 0; i < v->n; i++) {
         int64_t t;
         if (!lg_kv_elem_i64(kv, (uint64_t)i, &t) || t < LG_TOK_NORMAL || t > LG_TOK_BYTE)
@@ -175,7 +178,8 @@ static lg_status load_tokens(lg_vocab *v, const lg_gguf *g, const int16_t *byte_
         int c = v->class_of[i];
         size_t n = SIZE_MAX;
         (void)lg_kv_elem_str(kv, (uint64_t)i, &raw);
-        v->is_added[i] = c == LG_TOK_CONTROL || c == LG_TOK_USER || c == LG_TOK_UNKNOWN || is_known(known, raw);
+        v->is_added[i] =
+            c == LG_TOK_CONTROL || c == LG_TOK_USER || c == LG_TOK_UNKNOWN || is_known(known, raw);
         if (v->is_added[i])
             v->added[v->n_added++] = i;
         else
@@ -206,12 +210,16 @@ static lg_status load_merges(lg_vocab *v, const lg_gguf *g, const int16_t *byte_
         (void)lg_kv_elem_str(kv, i, &raw);
         size_t blank = lg_str_find(raw, LG_STR(" "), 0);
         if (blank == SIZE_MAX || blank == 0 || blank + 1 == raw.n || raw.n > UINT32_MAX)
-            return LG_FAIL(err, LG_E_INPUT, "tokenizer.ggml.merges[%zu] must be two tokens with one space between", i);
+            return LG_FAIL(err, LG_E_INPUT,
+                           "tokenizer.ggml.merges[%zu] must be two tokens with one space between", i);
         size_t left = from_alphabet(byte_of, (lg_str){raw.p, blank}, to);
-        size_t right = left == SIZE_MAX ? left : from_alphabet(byte_of, (lg_str){raw.p + blank + 1, raw.n - blank - 1},
-                                                               to + left);
+        size_t right =
+            left == SIZE_MAX
+                ? left
+                : from_alphabet(byte_of, (lg_str){raw.p + blank + 1, raw.n - blank - 1}, to + left);
         if (right == SIZE_MAX)
-            return LG_FAIL(err, LG_E_INPUT, "tokenizer.ggml.merges[%zu] has a character outside the byte alphabet", i);
+            return LG_FAIL(err, LG_E_INPUT,
+                           "tokenizer.ggml.merges[%zu] has a character outside the byte alphabet", i);
         v->merge_left[i] = (uint32_t)left;
         v->merge_at[i + 1] = v->merge_at[i] + left + right;
     }
@@ -229,7 +237,8 @@ static int32_t resolve(const lg_vocab *v, const lg_gguf *g, lg_str text, const c
     return id;
 }
 
-// Every id that the file names must be a token, also those that nothing here uses: a wrong one is a wrong conversion.
+// Every id that the file names must be a token, also those that nothing here uses: a wrong one is a wrong
+// conversion.
 static lg_status check_ids(const lg_vocab *v, const lg_gguf *g, lg_err *err)
 {
     for (size_t i = 0; i < lg_gguf_n_kv(g); i++) {
@@ -271,7 +280,8 @@ static void load_special(lg_vocab *v, const lg_gguf *g, const known_tokens *k)
         }
     }
     if (moved)
-        LG_WARN("vocab", "ids", "%d of the model's %d control tokens are missing or elsewhere, first %.*s (id %d)", moved,
+        LG_WARN("vocab", "ids",
+                "%d of the model's %d control tokens are missing or elsewhere, first %.*s (id %d)", moved,
                 N_KNOWN, (int)k->text[example].n, k->text[example].p, example);
     if (v->special.eos < 0 && v->special.eot < 0)
         LG_WARN("vocab", "eog", "no token ends a generation");
@@ -300,7 +310,8 @@ static lg_status check_kind(const lg_gguf *g, lg_err *err)
     if (!lg_kv_str(lg_gguf_find(g, "tokenizer.ggml.model"), &model))
         return LG_FAIL(err, LG_E_INPUT, "tokenizer.ggml.model is missing");
     if (!lg_str_eqz(model, "gpt2"))
-        return LG_FAIL(err, LG_E_UNSUPPORTED, "tokenizer.ggml.model is \"%.*s\"; only \"gpt2\" (byte-level BPE) works",
+        return LG_FAIL(err, LG_E_UNSUPPORTED,
+                       "tokenizer.ggml.model is \"%.*s\"; only \"gpt2\" (byte-level BPE) works",
                        (int)(model.n < 64 ? model.n : 64), model.p);
     if (lg_kv_str(lg_gguf_find(g, "tokenizer.ggml.pre"), &pre) && !lg_str_eqz(pre, "laguna"))
         LG_WARN("vocab", "pre", "tokenizer.ggml.pre is \"%.*s\"; the Laguna rule is used all the same",

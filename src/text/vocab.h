@@ -1,5 +1,6 @@
 /*
- * text/vocab: token bytes, token classes and special ids, read from a GGUF's tokenizer.ggml.* (chat.md 1.1, 1.2).
+ * text/vocab: token bytes, token classes and special ids, read from a GGUF's tokenizer.ggml.*
+ * (chat.md 1.1, 1.2).
  *
  * Immutable after load; any thread may read. Control ids are resolved by token text, not by number.
  */
@@ -8,10 +9,17 @@
 
 #include "gguf/gguf.h"
 
-typedef enum lg_tok_class { LG_TOK_NORMAL = 1, LG_TOK_UNKNOWN, LG_TOK_CONTROL, LG_TOK_USER, LG_TOK_UNUSED, LG_TOK_BYTE } lg_tok_class;
+typedef enum lg_tok_class {
+    LG_TOK_NORMAL = 1,
+    LG_TOK_UNKNOWN,
+    LG_TOK_CONTROL,
+    LG_TOK_USER,
+    LG_TOK_UNUSED,
+    LG_TOK_BYTE
+} lg_tok_class;
 
-/* The numbers that the model's own vocabulary gives to the tokens below. Rendered items carry these; encoding and
- * parsing go through lg_special, so that a file with other numbers works as well. */
+/* The numbers that the model's own vocabulary gives to the tokens below. Rendered items carry these; encoding
+ * and parsing go through lg_special, so that a file with other numbers works as well. */
 enum {
     LG_ID_EOS = 2,
     LG_ID_FIM_MIDDLE = 6,
@@ -58,8 +66,8 @@ int32_t lg_vocab_find_added(const lg_vocab *v, lg_str text);
 size_t lg_vocab_n_added(const lg_vocab *v);
 int32_t lg_vocab_added_at(const lg_vocab *v, size_t i);
 
-/* Merge rules in order of rank: the bytes of both sides. Their concatenation in memory is the product: right.p is
- * left.p + left.n. */
+/* Merge rules in order of rank: the bytes of both sides. Their concatenation in memory is the product:
+ * right.p is left.p + left.n. */
 size_t lg_vocab_n_merges(const lg_vocab *v);
 void lg_vocab_merge(const lg_vocab *v, size_t rank, lg_str *left, lg_str *right);
 

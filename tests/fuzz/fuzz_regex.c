@@ -1,6 +1,6 @@
 /*
- * fuzz/fuzz_regex: any bytes as a pattern, between length bounds taken from the first byte. A text that the automaton
- * finishes must satisfy the evaluator, and no state may be a dead end.
+ * fuzz/fuzz_regex: any bytes as a pattern, between length bounds taken from the first byte. A text that the
+ * automaton finishes must satisfy the evaluator, and no state may be a dead end.
  */
 #include "grammar/grammar_int.h"
 

@@ -1,11 +1,11 @@
 /*
- * fuzz/fuzz_reply: a reply of any tokens through the parser. The first four bytes choose switches; then a byte below 32
- * is that token's id, any other byte the token of that byte, except that 0x7F says that the next byte, whatever it is,
- * is text.
+ * fuzz/fuzz_reply: a reply of any tokens through the parser. The first four bytes choose switches; then a
+ * byte below 32 is that token's id, any other byte the token of that byte, except that 0x7F says that the
+ * next byte, whatever it is, is text.
  *
- * The same reply is fed once token by token and once with neighbouring text in one token where the vocabulary has one;
- * the events must be equal. Arguments of a call that ended must be one JSON object, and events come in order.
- * VOCAB is the path of a vocabulary file (compile-time).
+ * The same reply is fed once token by token and once with neighbouring text in one token where the vocabulary
+ * has one; the events must be equal. Arguments of a call that ended must be one JSON object, and events come
+ * in order. VOCAB is the path of a vocabulary file (compile-time).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,8 @@ static void hear(void *ctx, const lg_event *ev)
 {
     record *r = ctx;
 
-    if (r->kind != (int)ev->kind || r->call != ev->call || ev->kind == LG_EV_TOOL_START || ev->kind == LG_EV_TOOL_END)
+    if (r->kind != (int)ev->kind || r->call != ev->call || ev->kind == LG_EV_TOOL_START ||
+        ev->kind == LG_EV_TOOL_END)
         (void)lg_buf_addf(&r->all, "\n%d %d ", (int)ev->kind, ev->call);
     (void)lg_buf_adds(&r->all, ev->text);
     r->kind = (int)ev->kind;

@@ -1,6 +1,6 @@
 /*
- * fuzz/fuzz_schema: any bytes as a JSON Schema. What compiles must never run into a dead end: from every state that a
- * walk meets, the text can go on or end. What does not compile says why.
+ * fuzz/fuzz_schema: any bytes as a JSON Schema. What compiles must never run into a dead end: from every
+ * state that a walk meets, the text can go on or end. What does not compile says why.
  */
 #include "grammar/grammar_int.h"
 
@@ -31,8 +31,9 @@ static void walk(lg_grammar *g, uint64_t seed)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const lg_grammar_options options[] = {{.whitespace = LG_WS_NATURAL}, {.whitespace = LG_WS_FREE, .ignore_formats = true,
-                                                 .one_of_any = true}};
+    static const lg_grammar_options options[] = {
+        {.whitespace = LG_WS_NATURAL},
+        {.whitespace = LG_WS_FREE, .ignore_formats = true, .one_of_any = true}};
     uint64_t seed = n;
 
     for (size_t i = 0; i < n; i++)

@@ -1,9 +1,10 @@
 /*
- * fuzz/fuzz_template: a Chat Completions body (any bytes) through JSON, messages, both templates and the encoder. The
- * first byte chooses family, thinking and policy.
+ * fuzz/fuzz_template: a Chat Completions body (any bytes) through JSON, messages, both templates and the
+ * encoder. The first byte chooses family, thinking and policy.
  *
- * The prompt's ids must spell the rendered text, begin with the only begin token, and hold as many other control tokens
- * as the template put there; marks must be in order and inside. VOCAB is the path of a vocabulary file (compile-time).
+ * The prompt's ids must spell the rendered text, begin with the only begin token, and hold as many other
+ * control tokens as the template put there; marks must be in order and inside. VOCAB is the path of a
+ * vocabulary file (compile-time).
  */
 #include <string.h>
 
@@ -46,7 +47,8 @@ static void check_ids(const lg_rendered *r, const lg_ids *ids, lg_str text)
     LG_ASSERT(n_added == n_control);
     for (size_t i = 0; i < r->n_mark; i++) {
         LG_ASSERT(r->mark[i].byte <= text.n && r->mark[i].token <= ids->n && r->mark[i].item <= r->n_item);
-        LG_ASSERT(i == 0 || (r->mark[i].byte >= r->mark[i - 1].byte && r->mark[i].token >= r->mark[i - 1].token));
+        LG_ASSERT(i == 0 ||
+                  (r->mark[i].byte >= r->mark[i - 1].byte && r->mark[i].token >= r->mark[i - 1].token));
     }
 }
 

@@ -1,9 +1,9 @@
 /*
- * fuzz/fuzz_tokenizer: any bytes through the encoder, plain and with control tokens, and the streaming detokenizer. The
- * first byte chooses how the detokenizer's input is cut.
+ * fuzz/fuzz_tokenizer: any bytes through the encoder, plain and with control tokens, and the streaming
+ * detokenizer. The first byte chooses how the detokenizer's input is cut.
  *
- * No byte may be lost, plain text must never become a control token, and every cut must give the same well-formed text.
- * VOCAB is the path of a vocabulary file (compile-time).
+ * No byte may be lost, plain text must never become a control token, and every cut must give the same
+ * well-formed text. VOCAB is the path of a vocabulary file (compile-time).
  */
 #include <string.h>
 

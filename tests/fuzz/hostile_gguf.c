@@ -1,5 +1,6 @@
 /*
- * fuzz/hostile_gguf: damaged model files by the thousand, each a field, entry or region away from a valid one.
+ * fuzz/hostile_gguf: damaged model files by the thousand, each a field, entry or region away from a valid
+ * one.
  *
  *     hostile_gguf VOCAB FILES [SEED]     VOCAB: a GGUF whose tokenizer the valid models take
  *     hostile_gguf VOCAB --write DIR      the valid models themselves (seeds of fuzz_gguf)

@@ -1,8 +1,9 @@
 /*
- * tests/golden/test_chat: every recorded render and parse case of the chat specification, random conversations as Jinja
- * renders them (make_random_chats.py), and the properties that belong to them: any cut of the input gives the same
- * events; encoding a rendered prompt and showing the ids' bytes gives the rendered text. The third one, that a turn
- * which was parsed and rendered again encodes to the ids that were sampled, is in unit/test_chat.
+ * tests/golden/test_chat: every recorded render and parse case of the chat specification, random
+ * conversations as Jinja renders them (make_random_chats.py), and the properties that belong to them: any cut
+ * of the input gives the same events; encoding a rendered prompt and showing the ids' bytes gives the
+ * rendered text. The third one, that a turn which was parsed and rendered again encodes to the ids that were
+ * sampled, is in unit/test_chat.
  */
 // clang-format off
 #include <stdarg.h>
@@ -23,8 +24,8 @@ static void report(const lg_json *c, const char *what, lg_str got, lg_str want)
 {
     lg_str id = lg_json_str(lg_json_get(c, "id"));
 
-    fprintf(stderr, "%.*s: %s\n  got  %.*s\n  want %.*s\n", (int)id.n, id.p, what, (int)got.n, got.p, (int)want.n,
-            want.p);
+    fprintf(stderr, "%.*s: %s\n  got  %.*s\n  want %.*s\n", (int)id.n, id.p, what, (int)got.n, got.p,
+            (int)want.n, want.p);
     n_failed++;
 }
 
@@ -146,7 +147,9 @@ static void run_parse(const turn *t, size_t step, tt_transcript *got)
 {
     const lg_json *chunks = lg_json_get(t->c, "chunks");
     lg_str end = lg_json_str(lg_json_get(t->c, "end"));
-    lg_end how = lg_str_eqz(end, "eog") ? LG_END_EOG : lg_str_eqz(end, "length") ? LG_END_LENGTH : LG_END_STOP_STRING;
+    lg_end how = lg_str_eqz(end, "eog")      ? LG_END_EOG
+                 : lg_str_eqz(end, "length") ? LG_END_LENGTH
+                                             : LG_END_STOP_STRING;
     lg_reply *r = NULL;
     lg_finish finish;
     lg_err err = {0};

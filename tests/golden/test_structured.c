@@ -1,7 +1,7 @@
 /*
- * golden/test_structured: the recorded cases of constrained decoding (structured-cases.jsonl): what each schema must
- * accept, refuse, or be refused for itself. Texts are fed byte by byte and as the tokenizer cuts them; every token must
- * be in the mask where it is fed.
+ * golden/test_structured: the recorded cases of constrained decoding (structured-cases.jsonl): what each
+ * schema must accept, refuse, or be refused for itself. Texts are fed byte by byte and as the tokenizer cuts
+ * them; every token must be in the mask where it is fed.
  *
  * Cases whose schema is refused as not supported are counted; their number may only shrink.
  */
@@ -108,7 +108,8 @@ static bool complete(lg_matcher *m)
     return mask[eos / 32] >> eos % 32 & 1;
 }
 
-// Is the text a whole reply? step 0: in the tokenizer's pieces; else in single bytes. Control tokens are cut out by name.
+// Is the text a whole reply? step 0: in the tokenizer's pieces; else in single bytes. Control tokens are cut
+// out by name.
 static bool accepted(tally *t, lg_grammar *g, lg_str text, bool bytes)
 {
     static const char *const control[] = {"<tool_call>", "</tool_call>"};
@@ -194,7 +195,8 @@ static void check_texts(tally *t, lg_grammar *g, const lg_json *c)
 static bool not_supported(lg_grammar_code code)
 {
     return code == LG_GRAMMAR_UNSUPPORTED_KEYWORD || code == LG_GRAMMAR_UNSUPPORTED_REGEX ||
-           code == LG_GRAMMAR_UNSUPPORTED_FORMAT || code == LG_GRAMMAR_ONEOF_NOT_DISJOINT || code == LG_GRAMMAR_TOO_COMPLEX;
+           code == LG_GRAMMAR_UNSUPPORTED_FORMAT || code == LG_GRAMMAR_ONEOF_NOT_DISJOINT ||
+           code == LG_GRAMMAR_TOO_COMPLEX;
 }
 
 static lg_status compile(const lg_json *c, lg_grammar **g, lg_grammar_error *why, lg_err *err)
@@ -305,8 +307,8 @@ int main(void)
     }
     (void)tt_each("structured-cases.jsonl", "", run_case, &t);
     (void)tt_each("structured-cases.jsonl", "toolcall", run_tools, &t);
-    printf("%d cases, %d texts: %d passed, %d refused as not supported, %d wrong\n", t.n_case, t.n_texts, t.n_passed,
-           t.n_refused, t.n_wrong);
+    printf("%d cases, %d texts: %d passed, %d refused as not supported, %d wrong\n", t.n_case, t.n_texts,
+           t.n_passed, t.n_refused, t.n_wrong);
     lg_token_trie_destroy(trie);
     return t.n_wrong > 0 || t.n_refused != NOT_SUPPORTED || t.n_case < 141;
 }

@@ -1,9 +1,10 @@
 /*
- * tests/golden/test_tokenizer: every recorded tokenizer case, encoding (plain and with control tokens) and decoding,
- * random texts (make_random_cases.py), and the pre-token and detokenizer cases of the chat specification.
+ * tests/golden/test_tokenizer: every recorded tokenizer case, encoding (plain and with control tokens) and
+ * decoding, random texts (make_random_cases.py), and the pre-token and detokenizer cases of the chat
+ * specification.
  *
- * Where a case has `all_hf`, that is how the model's own tokenizer cuts CR LF and holds for both modes; the other ids
- * are checked with the LLAMA cut.
+ * Where a case has `all_hf`, that is how the model's own tokenizer cuts CR LF and holds for both modes; the
+ * other ids are checked with the LLAMA cut.
  */
 // clang-format off
 #include <stdarg.h>
@@ -45,7 +46,8 @@ static void check_ids(const lg_json *c, const lg_bpe *b, lg_str text, bool speci
 
 static void encode_case(const lg_json *c, const lg_bpe *llama)
 {
-    const lg_json *hf = lg_json_get(c, "all_hf"), *all = lg_json_get(c, "all"), *none = lg_json_get(c, "none");
+    const lg_json *hf = lg_json_get(c, "all_hf"), *all = lg_json_get(c, "all"),
+                  *none = lg_json_get(c, "none");
     lg_buf text;
 
     lg_buf_init(&text, 1 << 24);

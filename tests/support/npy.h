@@ -1,6 +1,6 @@
 /*
- * tests/support/npy: reads the arrays that recorded data comes in (NumPy .npy version 1, little-endian, C order, f32 or
- * i32).
+ * tests/support/npy: reads the arrays that recorded data comes in (NumPy .npy version 1, little-endian, C
+ * order, f32 or i32).
  */
 #ifndef NPY_H
 #define NPY_H

@@ -24,7 +24,8 @@ const lg_vocab *tt_vocab(void)
 
     if (v)
         return v;
-    if (lg_gguf_open(LG_TEST_DIR "/golden/vocab512.gguf", &g, &err) != LG_OK || lg_vocab_load(g, &v, &err) != LG_OK)
+    if (lg_gguf_open(LG_TEST_DIR "/golden/vocab512.gguf", &g, &err) != LG_OK ||
+        lg_vocab_load(g, &v, &err) != LG_OK)
         die("vocab512.gguf", &err);
     lg_gguf_close(g);
     return v;

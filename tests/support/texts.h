@@ -1,6 +1,7 @@
 /*
- * tests/support/texts: what the tests of tokenizer, templates and reply parser share: the 512-token vocabulary, recorded
- * cases (one JSON object a line), and transcripts of replies that can be compared as text.
+ * tests/support/texts: what the tests of tokenizer, templates and reply parser share: the 512-token
+ * vocabulary, recorded cases (one JSON object a line), and transcripts of replies that can be compared as
+ * text.
  *
  * A broken fixture ends the process; there is nothing to test then.
  */
@@ -13,7 +14,8 @@
 const lg_vocab *tt_vocab(void);
 const lg_bpe *tt_bpe(void);
 
-/* Calls fn for each case of tests/golden/FILE whose `kind` is `kind` (NULL: for all). Returns how many there were. */
+/* Calls fn for each case of tests/golden/FILE whose `kind` is `kind` (NULL: for all). Returns how many there
+ * were. */
 typedef void (*tt_case_fn)(void *ctx, const lg_json *c);
 size_t tt_each(const char *file, const char *kind, tt_case_fn fn, void *ctx);
 
@@ -23,8 +25,8 @@ void tt_unhex(lg_str hex, lg_buf *out);
 lg_ids tt_ids(const lg_json *array);
 void tt_print_ids(const char *what, const lg_ids *ids);
 
-/* A reply written down as lines "reasoning TEXT", "start I NAME", "args I TEXT", "end I", "finish REASON", neighbours
- * of one kind joined, with line breaks and backslashes escaped. */
+/* A reply written down as lines "reasoning TEXT", "start I NAME", "args I TEXT", "end I", "finish REASON",
+ * neighbours of one kind joined, with line breaks and backslashes escaped. */
 typedef struct tt_transcript {
     lg_buf out;
     int kind, call; /* of the open line; kind -1: none */
@@ -34,7 +36,8 @@ void tt_transcript_event(void *transcript, const lg_event *ev); /* an lg_event_f
 void tt_transcript_finish(tt_transcript *t, const char *reason);
 const char *tt_finish_name(lg_finish f);
 
-/* Feed text as ordinary tokens: cut into `step` bytes each (0: one call of the encoder), never as control tokens. */
+/* Feed text as ordinary tokens: cut into `step` bytes each (0: one call of the encoder), never as control
+ * tokens. */
 bool tt_feed(lg_reply *r, lg_str text, size_t step);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * tests/support/vocab_maker: small vocabularies made by a test: GGUF files without tensors, whose tokenizer keys the
- * test chooses. Normal tokens and merges are given in bytes; the maker spells them in the byte alphabet.
+ * tests/support/vocab_maker: small vocabularies made by a test: GGUF files without tensors, whose tokenizer
+ * keys the test chooses. Normal tokens and merges are given in bytes; the maker spells them in the byte
+ * alphabet.
  */
 #ifndef VOCAB_MAKER_H
 #define VOCAB_MAKER_H

@@ -39,12 +39,18 @@ static void figures(void **state)
 
 static void bar_line(void **state)
 {
-    lg_bar b = {.what = "loading x.gguf", .unit = LG_BAR_BYTES, .start_us = 1000000, .done = 23400000000, .total = 68200000000};
+    lg_bar b = {.what = "loading x.gguf",
+                .unit = LG_BAR_BYTES,
+                .start_us = 1000000,
+                .done = 23400000000,
+                .total = 68200000000};
     char line[512];
 
     (void)state;
     lg_bar_line(&b, 6000000, 100, line, sizeof line);
-    assert_string_equal(line, "loading x.gguf  ##############..........................  34 %  23.4 of 68.2 GB  4.7 GB/s  ETA 0:10");
+    assert_string_equal(
+        line,
+        "loading x.gguf  ##############..........................  34 %  23.4 of 68.2 GB  4.7 GB/s  ETA 0:10");
     for (int width = 20; width < 200; width++) {
         lg_bar_line(&b, 6000000, width, line, sizeof line);
         assert_true((int)strlen(line) < width);
@@ -54,7 +60,8 @@ static void bar_line(void **state)
     assert_non_null(strstr(line, "█░"));
 }
 
-static void check_rules(bool explicitly, int64_t limit, bool thinking, int64_t budget, bool want, int64_t want_budget)
+static void check_rules(bool explicitly, int64_t limit, bool thinking, int64_t budget, bool want,
+                        int64_t want_budget)
 {
     lg_think_rules(explicitly, limit, &thinking, &budget);
     assert_int_equal(thinking, want);
@@ -111,7 +118,8 @@ static void markdown(void **state)
     check_marked("a **b** c", "a \033[1m**b**\033[0m c");
     check_marked("a `b*c` d", "a \033[36m`b*c`\033[0m d");
     check_marked("2 * 3 ** 4", "2 * 3 \033[1m** 4\033[0m"); // cut off by the end of the line
-    check_marked("a\n```c\n# x **y** `z`\n```\nb", "a\n\033[2m```c\033[0m\n# x **y** `z`\n\033[2m```\033[0m\nb");
+    check_marked("a\n```c\n# x **y** `z`\n```\nb",
+                 "a\n\033[2m```c\033[0m\n# x **y** `z`\n\033[2m```\033[0m\nb");
     check_marked("x ``` y", "x ``` y"); // not at the start of a line
     check_marked("`open\nnext", "\033[36m`open\033[0m\nnext");
 }

@@ -1,9 +1,9 @@
 /*
  * Attention of the CPU backend against plain loops in double, and against itself in bits.
  *
- * A run feeds a sequence in steps of given widths through qkv_post and attention and keeps every output row. The cache
- * starts full of NaN and its blocks are handed out in shuffled order and, in window layers, again once they have left
- * the window: a key that must not be seen, or a wrong block, shows at once.
+ * A run feeds a sequence in steps of given widths through qkv_post and attention and keeps every output row.
+ * The cache starts full of NaN and its blocks are handed out in shuffled order and, in window layers, again
+ * once they have left the window: a key that must not be seen, or a wrong block, shows at once.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -127,10 +127,12 @@ static void reference_cache(const sequence *q, double *keys, double *values)
     }
 }
 
-static void reference_row(const sequence *q, const double *keys, const double *values, int pos, int h, double *out)
+static void reference_row(const sequence *q, const double *keys, const double *values, int pos, int h,
+                          double *out)
 {
     const shape *s = &q->s;
-    size_t dim = (size_t)s->dim, kv_cols = (size_t)(s->n_kv * s->dim), head = (size_t)(h / (s->n_head / s->n_kv));
+    size_t dim = (size_t)s->dim, kv_cols = (size_t)(s->n_kv * s->dim),
+           head = (size_t)(h / (s->n_head / s->n_kv));
     int first = s->window > 0 && pos - s->window + 1 > 0 ? pos - s->window + 1 : 0;
     double query[256], *p = malloc((size_t)(pos + 1) * sizeof *p), top = -INFINITY, sum = 0;
 
@@ -198,7 +200,8 @@ static cache make_cache(lg_backend *b, const shape *s, int n)
     return c;
 }
 
-// Blocks for [pos, pos + n), after those that no row from pos on can see were given back, filled with NaN again.
+// Blocks for [pos, pos + n), after those that no row from pos on can see were given back, filled with NaN
+// again.
 static void cover(cache *c, int pos, int n)
 {
     for (int i = 0; i < c->n_table; i++) {
@@ -224,8 +227,8 @@ static lg_tensor rows_of(float *p, int cols)
     return (lg_tensor){.p = p, .cols = cols, .stride = cols, .rows = LG_ROWS_STEP};
 }
 
-static void step_rows(lg_backend *b, const sequence *q, cache *c, float *work_q, float *work_k, int pos, int n,
-                      float *out)
+static void step_rows(lg_backend *b, const sequence *q, cache *c, float *work_q, float *work_k, int pos,
+                      int n, float *out)
 {
     const shape *s = &q->s;
     size_t q_cols = (size_t)(s->n_head * s->dim), kv_cols = (size_t)(s->n_kv * s->dim);
@@ -273,7 +276,8 @@ static float *run(const sequence *q, const char *isa, int threads, int first, in
     float *work_q = malloc((size_t)most * (size_t)(s->n_head * s->dim) * sizeof *work_q);
     float *work_k = malloc((size_t)most * (size_t)(s->n_kv * s->dim) * sizeof *work_k);
 
-    assert_int_equal(lg_cpu_backend_create(&(lg_backend_params){.threads = threads, .isa = isa}, &b, NULL), LG_OK);
+    assert_int_equal(lg_cpu_backend_create(&(lg_backend_params){.threads = threads, .isa = isa}, &b, NULL),
+                     LG_OK);
     lg_limits lim = {.max_rows = most,
                      .max_out = 1,
                      .max_cand = 1,
@@ -318,7 +322,8 @@ static const shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-// Instrumented code is thirty times slower, and looks for races and bad addresses: every fourth shape will do.
+// Instrumented code is thirty times slower, and looks for races and bad addresses: every fourth shape will
+// do.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define SHAPE_STEP 4
 #elif defined(__has_feature)
@@ -361,8 +366,8 @@ static void compare(const sequence *q, const float *got, int stride, const char 
             for (int d = 0; d < s->dim; d++) {
                 double e = fabs((double)row[d] - want[d]) / (top + 1e-3);
                 if (!(e <= tolerance))
-                    fail_msg("%s, window %d, dim %d, %s: position %d head %d: %g, want %g", isa, s->window, s->dim,
-                             lg_qtype_get(s->type)->name, pos, h, (double)row[d], want[d]);
+                    fail_msg("%s, window %d, dim %d, %s: position %d head %d: %g, want %g", isa, s->window,
+                             s->dim, lg_qtype_get(s->type)->name, pos, h, (double)row[d], want[d]);
                 worst = e > worst ? e : worst;
             }
         }
@@ -397,8 +402,8 @@ static void expect_same(const sequence *q, const float *a, const float *b, const
             fail_msg("%s %d: position %zu differs: %a, %a", what, n, i / cols, (double)a[i], (double)b[i]);
 }
 
-// One row at a time, 2 .. 16 at a time, a chunk: the same bits, across the start of a span at 768. Likewise 1 .. 4
-// threads.
+// One row at a time, 2 .. 16 at a time, a chunk: the same bits, across the start of a span at 768. Likewise 1
+// .. 4 threads.
 static void test_bits(void **state)
 {
     static const int widths[] = {2, 3, 5, 7, 8, 11, 15, 16, 33, 300};

@@ -1,7 +1,7 @@
 /*
- * unit/test_bpe: text/bpe and text/merge against a plain implementation, on short and long words, with vocabularies
- * whose rules are in an unnatural order, name texts that are no tokens, or repeat; added tokens; threads; the streaming
- * detokenizer in every cut.
+ * unit/test_bpe: text/bpe and text/merge against a plain implementation, on short and long words, with
+ * vocabularies whose rules are in an unnatural order, name texts that are no tokens, or repeat; added tokens;
+ * threads; the streaming detokenizer in every cut.
  */
 #include "check.h"
 
@@ -228,8 +228,9 @@ static void test_long_runs(void **state)
 // Ids are appended; a failure takes back what it added.
 static void test_append_and_failure(void **state)
 {
-    static const char text[] = "hello \xFF world, \xE4\xB8\x96 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-                               "aaaaaaaaaaaaaaaaaaaaaa <think>";
+    static const char text[] =
+        "hello \xFF world, \xE4\xB8\x96 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+        "aaaaaaaaaaaaaaaaaaaaaa <think>";
     lg_ids ids = {0};
     lg_err err = {0};
 
@@ -266,7 +267,8 @@ static void *encode_many(void *arg)
     lg_err err = {0};
 
     for (int i = 0; i < 200; i++) {
-        static const char text[] = "def main(argc):\n    return print(\"the other one, 123\") # \xE4\xB8\x96\n";
+        static const char text[] =
+            "def main(argc):\n    return print(\"the other one, 123\") # \xE4\xB8\x96\n";
         lg_ids ids = {0};
         if (lg_bpe_encode(tt_bpe(), LG_STR(text), false, &ids, &err) != LG_OK || ids.n != want->n ||
             memcmp(ids.p, want->p, ids.n * sizeof *ids.p) != 0) {
@@ -360,9 +362,10 @@ static void test_detok(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded_vocab),     cmocka_unit_test(test_odd_rules), cmocka_unit_test(test_no_byte),
-        cmocka_unit_test(test_added),              cmocka_unit_test(test_long_runs),
-        cmocka_unit_test(test_append_and_failure), cmocka_unit_test(test_threads),   cmocka_unit_test(test_detok),
+        cmocka_unit_test(test_recorded_vocab), cmocka_unit_test(test_odd_rules),
+        cmocka_unit_test(test_no_byte),        cmocka_unit_test(test_added),
+        cmocka_unit_test(test_long_runs),      cmocka_unit_test(test_append_and_failure),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_detok),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * The CPU backend's resources and the life of a step: what opens and what is refused, loading, cancellation, phases,
- * growing limits. The ops' arithmetic is kcheck's and test_attention's subject.
+ * The CPU backend's resources and the life of a step: what opens and what is refused, loading, cancellation,
+ * phases, growing limits. The ops' arithmetic is kcheck's and test_attention's subject.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,13 +20,22 @@ static lg_backend *open_cpu(int threads, bool phases)
     lg_backend *b = NULL;
     lg_err err = {0};
 
-    if (lg_backend_open(&(lg_backend_params){.device = "cpu", .threads = threads, .phases = phases}, &b, &err) != LG_OK)
+    if (lg_backend_open(&(lg_backend_params){.device = "cpu", .threads = threads, .phases = phases}, &b,
+                        &err) != LG_OK)
         fail_msg("%s", err.msg);
     return b;
 }
 
-static const lg_limits small = {.max_rows = 8,   .max_out = 4,     .max_cand = 8,   .hidden = 64, .vocab = 50,
-                                .max_head = 4,   .max_q_cols = 64, .max_ffn = 64,   .max_expert = 4, .max_k = 2,
+static const lg_limits small = {.max_rows = 8,
+                                .max_out = 4,
+                                .max_cand = 8,
+                                .hidden = 64,
+                                .vocab = 50,
+                                .max_head = 4,
+                                .max_q_cols = 64,
+                                .max_ffn = 64,
+                                .max_expert = 4,
+                                .max_k = 2,
                                 .max_ctx = 256};
 
 /* ---- opening ---- */
@@ -38,10 +47,12 @@ static void test_open(void **state)
 
     (void)state;
     for (const char *const *d = (const char *const[]){"auto", "cpu", NULL}; *d; d++) {
-        assert_int_equal(lg_backend_open(&(lg_backend_params){.device = *d, .threads = 2, .isa = ""}, &b, &err), LG_OK);
+        assert_int_equal(
+            lg_backend_open(&(lg_backend_params){.device = *d, .threads = 2, .isa = ""}, &b, &err), LG_OK);
         assert_string_equal(b->info.kind, "cpu");
         assert_non_null(strstr(b->info.name, "2 threads"));
-        assert_true(b->info.total_bytes > 0 && b->info.free_bytes > 0 && b->info.free_bytes <= b->info.total_bytes);
+        assert_true(b->info.total_bytes > 0 && b->info.free_bytes > 0 &&
+                    b->info.free_bytes <= b->info.total_bytes);
         assert_true(b->info.maps_weights && b->info.max_rows >= 16);
         lg_backend_close(b);
     }
@@ -104,7 +115,8 @@ static void test_open_faults(void **state)
 
 static void test_alloc(void **state)
 {
-    static const size_t sizes[] = {0, 1, 64, 4097, ((size_t)2 << 20) - 1, (size_t)2 << 20, ((size_t)5 << 20) + 3};
+    static const size_t sizes[] = {
+        0, 1, 64, 4097, ((size_t)2 << 20) - 1, (size_t)2 << 20, ((size_t)5 << 20) + 3};
     lg_backend *b = open_cpu(1, false);
 
     (void)state;
@@ -217,7 +229,8 @@ static lg_status norm_step(lg_backend *b, atomic_bool *cancel, float *out, lg_er
     }
     assert_int_equal(b->ops->begin(b, lg_step_key(&s), &s, &how, NULL), LG_OK);
     assert_int_equal(how, LG_RECORD);
-    b->ops->rmsnorm(b, &(lg_tensor){out, 64, 64, LG_ROWS_STEP}, &(lg_tensor){x, 64, 64, LG_ROWS_STEP}, &w, 1e-6f);
+    b->ops->rmsnorm(b, &(lg_tensor){out, 64, 64, LG_ROWS_STEP}, &(lg_tensor){x, 64, 64, LG_ROWS_STEP}, &w,
+                    1e-6f);
     return b->ops->end(b, err);
 }
 
@@ -312,10 +325,11 @@ static void test_phases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),          cmocka_unit_test(test_refused),      cmocka_unit_test(test_open_faults),
-        cmocka_unit_test(test_alloc),         cmocka_unit_test(test_load_plain),   cmocka_unit_test(test_load_refused),
-        cmocka_unit_test(test_cancel),        cmocka_unit_test(test_bad_ids),      cmocka_unit_test(test_prepare_twice),
-        cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_open),          cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_open_faults),   cmocka_unit_test(test_alloc),
+        cmocka_unit_test(test_load_plain),    cmocka_unit_test(test_load_refused),
+        cmocka_unit_test(test_cancel),        cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_prepare_twice), cmocka_unit_test(test_phases),
     };
 
     return cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /*
- * unit/test_grammar: constrained decoding against slow and simple judges: masks against trying every token, finished
- * replies against the value evaluator, rollback against replay; and phases, limits and hostile schemas.
+ * unit/test_grammar: constrained decoding against slow and simple judges: masks against trying every token,
+ * finished replies against the value evaluator, rollback against replay; and phases, limits and hostile
+ * schemas.
  *
  * The vocabulary is made here: the bytes, and pieces that cross every boundary a document has.
  */
@@ -15,17 +16,114 @@
 
 enum { WALK_TOKENS = 300, BRUTE_STATES = 14 };
 
-static const char *const added[] = {"\xe3\x80\x88|EOS|\xe3\x80\x89", "<assistant>", "</assistant>", "<think>", "</think>",
-                                    "<tool_call>", "</tool_call>", NULL};
-static const char *const pieces[] = {
-    "\",", "\":", "\": ", "{\"", "\"}", "\"]", "\",\"", "\": \"", "\":\"", "[{\"", "}]", "},", "},{\"", "[]", "{}", "],",
-    "{\"a", "{\"a\":", "a\":1", "a\":1,\"", "\"a\":1,\"a\":1", ",\"b\":2}", "\"id\":", "true", "false", "null", "tr", "nul",
-    "12", "123", "0.5", "1e", "e+", "-1", "00", "10", "99", ".5", "5,", "7}", "1]", "\n", "\n  ", "\n    ", "  ", " ", "\t",
-    "\n\t", "\\n", "\\\"", "\\u", "\\ud", "\\ud83d", "\\u00", "de00", "\\\\", "\\/", "ab", "abc", "the", " the", "hello",
-    "\xc3\xa9", "\xf0\x9f\x90", "\xa2", "\xe2\x80", "\xd0\xba", "x-", "_id", "2024-", "02-29", "-01-", "T12:", "00Z",
-    "00:00", "192.", "168.", "::", "@", ".co", "http", "://", "foo", "red", "green", "kind", "</", "</arg_value>",
-    "<arg_key>", "</arg_key><arg_value>", "</think>x", "a long run of plain text", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-    "\"\"", "\"\",\"", "\",\"\":", "}}", "]]", "}]}", NULL};
+static const char *const added[] = {"\xe3\x80\x88|EOS|\xe3\x80\x89",
+                                    "<assistant>",
+                                    "</assistant>",
+                                    "<think>",
+                                    "</think>",
+                                    "<tool_call>",
+                                    "</tool_call>",
+                                    NULL};
+static const char *const pieces[] = {"\",",
+                                     "\":",
+                                     "\": ",
+                                     "{\"",
+                                     "\"}",
+                                     "\"]",
+                                     "\",\"",
+                                     "\": \"",
+                                     "\":\"",
+                                     "[{\"",
+                                     "}]",
+                                     "},",
+                                     "},{\"",
+                                     "[]",
+                                     "{}",
+                                     "],",
+                                     "{\"a",
+                                     "{\"a\":",
+                                     "a\":1",
+                                     "a\":1,\"",
+                                     "\"a\":1,\"a\":1",
+                                     ",\"b\":2}",
+                                     "\"id\":",
+                                     "true",
+                                     "false",
+                                     "null",
+                                     "tr",
+                                     "nul",
+                                     "12",
+                                     "123",
+                                     "0.5",
+                                     "1e",
+                                     "e+",
+                                     "-1",
+                                     "00",
+                                     "10",
+                                     "99",
+                                     ".5",
+                                     "5,",
+                                     "7}",
+                                     "1]",
+                                     "\n",
+                                     "\n  ",
+                                     "\n    ",
+                                     "  ",
+                                     " ",
+                                     "\t",
+                                     "\n\t",
+                                     "\\n",
+                                     "\\\"",
+                                     "\\u",
+                                     "\\ud",
+                                     "\\ud83d",
+                                     "\\u00",
+                                     "de00",
+                                     "\\\\",
+                                     "\\/",
+                                     "ab",
+                                     "abc",
+                                     "the",
+                                     " the",
+                                     "hello",
+                                     "\xc3\xa9",
+                                     "\xf0\x9f\x90",
+                                     "\xa2",
+                                     "\xe2\x80",
+                                     "\xd0\xba",
+                                     "x-",
+                                     "_id",
+                                     "2024-",
+                                     "02-29",
+                                     "-01-",
+                                     "T12:",
+                                     "00Z",
+                                     "00:00",
+                                     "192.",
+                                     "168.",
+                                     "::",
+                                     "@",
+                                     ".co",
+                                     "http",
+                                     "://",
+                                     "foo",
+                                     "red",
+                                     "green",
+                                     "kind",
+                                     "</",
+                                     "</arg_value>",
+                                     "<arg_key>",
+                                     "</arg_key><arg_value>",
+                                     "</think>x",
+                                     "a long run of plain text",
+                                     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                                     "\"\"",
+                                     "\"\",\"",
+                                     "\",\"\":",
+                                     "}}",
+                                     "]]",
+                                     "}]}",
+                                     NULL};
 
 typedef struct fixture {
     lg_vocab *vocab;
@@ -136,7 +234,8 @@ static void check_mask(lg_matcher *m, const char *schema)
     free(served);
 }
 
-// One reply of random tokens; past a while those that close something are preferred. True when it was finished.
+// One reply of random tokens; past a while those that close something are preferred. True when it was
+// finished.
 static bool walk(lg_grammar *g, const char *schema, bool brute)
 {
     lg_matcher *m = start(g, LG_PHASE_ANSWER);
@@ -261,7 +360,8 @@ static void test_more_walks(void **state)
 
 static void test_rollback(void **state)
 {
-    lg_grammar *g = compile("{\"type\":\"object\",\"additionalProperties\":{\"type\":\"array\",\"items\":{}}}");
+    lg_grammar *g =
+        compile("{\"type\":\"object\",\"additionalProperties\":{\"type\":\"array\",\"items\":{}}}");
     lg_matcher *m = start(g, LG_PHASE_ANSWER), *fresh;
     size_t words = lg_token_trie_words(fix.trie);
     int32_t history[64];
@@ -340,8 +440,9 @@ static void test_phases(void **state)
 
 static void test_depth(void **state)
 {
-    lg_grammar *g = compile("{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"minItems\":1,\"maxItems\":1,\"$defs\":{},"
-                            "\"anyOf\":[{},{\"minItems\":1}],\"nullable\":true}");
+    lg_grammar *g =
+        compile("{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"minItems\":1,\"maxItems\":1,\"$defs\":{},"
+                "\"anyOf\":[{},{\"minItems\":1}],\"nullable\":true}");
     lg_matcher *m = start(g, LG_PHASE_ANSWER);
     int depth = 0;
 
@@ -360,8 +461,9 @@ static void test_depth(void **state)
 // The table of masks: a configuration met again is not walked again.
 static void test_reuse(void **state)
 {
-    lg_grammar *g = compile("{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},"
-                            "\"additionalProperties\":false,\"required\":[\"a\"]}}");
+    lg_grammar *g = compile(
+        "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"}},"
+        "\"additionalProperties\":false,\"required\":[\"a\"]}}");
     lg_matcher *m = start(g, LG_PHASE_ANSWER);
     uint64_t nodes = 0, slow = 0;
 

@@ -1,6 +1,6 @@
 /*
- * unit/test_grammar_limits: schemas made to hurt, and what is said about schemas that are refused. Each compiles or is
- * refused with a code, within the budget of work; none may crash or hang.
+ * unit/test_grammar_limits: schemas made to hurt, and what is said about schemas that are refused. Each
+ * compiles or is refused with a code, within the budget of work; none may crash or hang.
  */
 #include "check.h"
 
@@ -81,11 +81,17 @@ static void test_hostile(void **state)
     repeat(&b, "k", 100000);
     repeat(&b, "\":{}},\"additionalProperties\":false}", 1);
     expect(&b, LG_GRAMMAR_OK);
-    repeat(&b, "{\"type\":\"object\",\"patternProperties\":{\".*\":{\"type\":\"integer\"},\"^a\":{\"minimum\":3}}}", 1);
+    repeat(
+        &b,
+        "{\"type\":\"object\",\"patternProperties\":{\".*\":{\"type\":\"integer\"},\"^a\":{\"minimum\":3}}}",
+        1);
     expect(&b, LG_GRAMMAR_OK);
     repeat(&b, "{\"title\":\"\xff\xfe\"}", 1);
     expect(&b, LG_GRAMMAR_INVALID_SCHEMA);
-    repeat(&b, "{\"anyOf\":[{\"$ref\":\"#/$defs/b\"},{\"$ref\":\"#\"}],\"$defs\":{\"b\":{\"anyOf\":[{\"$ref\":\"#\"}]}}}", 1);
+    repeat(
+        &b,
+        "{\"anyOf\":[{\"$ref\":\"#/$defs/b\"},{\"$ref\":\"#\"}],\"$defs\":{\"b\":{\"anyOf\":[{\"$ref\":\"#\"}]}}}",
+        1);
     expect(&b, LG_GRAMMAR_UNSATISFIABLE);
     repeat(&b, "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", 1);
     expect(&b, LG_GRAMMAR_OK);
@@ -154,26 +160,30 @@ static void test_refusals(void **state)
         {"{\"type\":\"string\",\"pattern\":\"(?i)a\"}", "unsupported_regex", "/pattern"},
         {"{\"type\":\"string\",\"pattern\":\"\\\\p{Script=Greek}\"}", "unsupported_regex", "/pattern"},
         {"{\"type\":\"string\",\"pattern\":\"a^\"}", "unsatisfiable", ""},
-        {"{\"type\":\"object\",\"required\":[\"b\"],\"propertyNames\":{\"maxLength\":0}}", "unsatisfiable", "/required"},
-        {"{\"type\":\"object\",\"minProperties\":3,\"propertyNames\":{\"enum\":[\"a\",\"b\"]}}", "unsatisfiable", ""},
+        {"{\"type\":\"object\",\"required\":[\"b\"],\"propertyNames\":{\"maxLength\":0}}", "unsatisfiable",
+         "/required"},
+        {"{\"type\":\"object\",\"minProperties\":3,\"propertyNames\":{\"enum\":[\"a\",\"b\"]}}",
+         "unsatisfiable", ""},
         {"{\"type\":\"object\",\"minProperties\":300}", "too_complex", ""},
         {"{\"type\":\"integer\",\"minimum\":0.2,\"maximum\":0.9}", "unsatisfiable", ""},
         {"{\"type\":\"integer\",\"multipleOf\":99991}", "too_complex", "/multipleOf"},
         {"{\"enum\":[1,2],\"const\":3}", "unsatisfiable", ""},
         {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"string\",\"enum\":[1]}],\"minItems\":2}",
          "unsatisfiable", "/prefixItems/1"},
-        {"{\"oneOf\":[{\"type\":\"array\"},{\"type\":\"array\",\"items\":{\"type\":\"null\"}}]}", "oneof_not_disjoint", "/oneOf"},
+        {"{\"oneOf\":[{\"type\":\"array\"},{\"type\":\"array\",\"items\":{\"type\":\"null\"}}]}",
+         "oneof_not_disjoint", "/oneOf"},
         {"{\"$ref\":\"#no-such\"}", "unresolved_ref", "/$ref"},
         {"{\"$ref\":\"other.json\"}", "remote_ref", "/$ref"},
-        {"{\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"x\",\"format\":\"regex\"}}}", "unsupported_format",
-         "/properties/a/format"},
+        {"{\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"x\",\"format\":\"regex\"}}}",
+         "unsupported_format", "/properties/a/format"},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         verdict v = try_text(lg_str_of(cases[i].schema));
         if (strcmp(lg_grammar_code_name(v.code), cases[i].code) || strcmp(v.why.pointer, cases[i].pointer))
-            fail_msg("%s: %s at \"%s\" (%s)", cases[i].schema, lg_grammar_code_name(v.code), v.why.pointer, v.err.msg);
+            fail_msg("%s: %s at \"%s\" (%s)", cases[i].schema, lg_grammar_code_name(v.code), v.why.pointer,
+                     v.err.msg);
     }
 }
 

@@ -1,6 +1,7 @@
 /*
- * The worker pool: every thread takes part once a job, jobs do not overlap, the barrier separates, idle costs nothing,
- * and a thread that cannot be started leaves none behind. The thread sanitizer's build runs the same file.
+ * The worker pool: every thread takes part once a job, jobs do not overlap, the barrier separates, idle costs
+ * nothing, and a thread that cannot be started leaves none behind. The thread sanitizer's build runs the same
+ * file.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -168,7 +169,8 @@ static double cpu_seconds(void)
     struct rusage u;
 
     assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
 static void test_idle(void **state)

@@ -1,6 +1,7 @@
 /*
- * unit/test_reply: text/reply: each row of the state tables, ends, both families, stop strings, limits, and the property
- * that no cut of the input changes the events. A script is text in which {NN} stands for the token NN.
+ * unit/test_reply: text/reply: each row of the state tables, ends, both families, stop strings, limits, and
+ * the property that no cut of the input changes the events. A script is text in which {NN} stands for the
+ * token NN.
  */
 #include "check.h"
 
@@ -33,9 +34,13 @@ typedef struct script {
 static void run(const script *s, size_t step, tt_transcript *t, int *stop)
 {
     lg_str stops[3], text = lg_str_of(s->text);
-    lg_reply_params p = {.family = s->v2 ? LG_TEMPLATE_V2 : LG_TEMPLATE_S21, .raw = s->raw, .thinking = !s->no_think,
-                         .open_reasoning = s->open, .tool = s->no_tools ? NULL : tools.tool,
-                         .n_tool = s->no_tools ? 0 : tools.n, .stop = stops};
+    lg_reply_params p = {.family = s->v2 ? LG_TEMPLATE_V2 : LG_TEMPLATE_S21,
+                         .raw = s->raw,
+                         .thinking = !s->no_think,
+                         .open_reasoning = s->open,
+                         .tool = s->no_tools ? NULL : tools.tool,
+                         .n_tool = s->no_tools ? 0 : tools.n,
+                         .stop = stops};
     lg_reply *r = NULL;
     lg_finish finish;
     lg_err err = {0};
@@ -71,7 +76,8 @@ static void check(const script *s, const char *want)
         tt_transcript t;
         run(s, step, &t, NULL);
         if (!lg_str_eqz(lg_buf_str(&t.out), want)) {
-            print_error("script %s\nstep %zu\ngot  %.*s\nwant %s\n", s->text, step, (int)t.out.n, t.out.p, want);
+            print_error("script %s\nstep %zu\ngot  %.*s\nwant %s\n", s->text, step, (int)t.out.n, t.out.p,
+                        want);
             fail();
         }
         lg_buf_free(&t.out);
@@ -90,12 +96,14 @@ static void test_reasoning(void **state)
     CHECK("reasoning \\n plan\ncontent go\nfinish stop", "\n plan{19}go{02}", .open = true);
     CHECK("reasoning plan\ncontent go\nfinish stop", " \n{18}plan{19}go{24}", .open = true);
     CHECK("reasoning a<think>b\nfinish stop", "a{18}b{24}", .open = true);
-    CHECK("reasoning  \\n\ncontent go\nfinish stop", " \n{19}go{24}", .open = true); // kept for an exact replay
+    // kept for an exact replay
+    CHECK("reasoning  \\n\ncontent go\nfinish stop", " \n{19}go{24}", .open = true);
     CHECK("reasoning x</tool_call>y\nfinish length", "x{26}y", .open = true, .how = LG_END_LENGTH);
     CHECK("reasoning x\nfinish stop", "x{23}more", .open = true, .how = LG_END_LENGTH);
     CHECK("reasoning <tool_call>ls</tool_call> here\ncontent done\nfinish stop",
           "<tool_call>ls</tool_call> here{19}done{24}", .open = true); // spelled as text
-    CHECK("reasoning use <tool_call>ls\ncontent x\nfinish stop", "use {25}ls{19}x{24}", .open = true, .no_tools = true);
+    CHECK("reasoning use <tool_call>ls\ncontent x\nfinish stop", "use {25}ls{19}x{24}", .open = true,
+          .no_tools = true);
     CHECK("finish stop", "{24}", .open = true);
     CHECK("finish length", "", .open = true, .how = LG_END_LENGTH);
     CHECK("finish length", "", .open = true, .how = LG_END_CANCELLED);
@@ -104,20 +112,22 @@ static void test_reasoning(void **state)
 static void test_probe(void **state)
 {
     (void)state;
-    CHECK("reasoning go \nstart 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "go {25} ls \n{26}{24}", .open = true);
+    CHECK("reasoning go \nstart 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "go {25} ls \n{26}{24}",
+          .open = true);
     CHECK("reasoning go\nstart 0 write\nargs 0 {\"path\":\"x\"}\nend 0\ncontent ok\nfinish tool_calls",
           "go{25}write<arg_key>path</arg_key><arg_value>x</arg_value>{26}ok{24}", .open = true);
     CHECK("reasoning <tool_call>lsx\ncontent y\nfinish stop", "{25}lsx{19}y{24}", .open = true);
     CHECK("reasoning <tool_call>ls x<arg_key>\nfinish stop", "{25}ls x<arg_key>{24}", .open = true);
     CHECK("reasoning <tool_call>l</tool_call>\nfinish stop", "{25}l{26}{24}", .open = true);
     CHECK("reasoning <tool_call>ls_all\nfinish length", "{25}ls_all", .open = true, .how = LG_END_LENGTH);
-    CHECK("start 0 ls_all\nargs 0 {}\nend 0\nfinish length", "{25}ls_all{26}", .open = true, .how = LG_END_LENGTH);
+    CHECK("start 0 ls_all\nargs 0 {}\nend 0\nfinish length", "{25}ls_all{26}", .open = true,
+          .how = LG_END_LENGTH);
     CHECK("reasoning <tool_call>ls\nfinish stop", "{25}ls{24}", .open = true);
     CHECK("start 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "{25}\n{25}ls{26}{24}", .open = true);
     CHECK("reasoning <tool_call>l\nstart 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "{25}l{25}ls{26}{24}",
           .open = true);
-    CHECK("reasoning <tool_call>{\"name\": \"ls\"}</tool_call>\nfinish stop", "{25}{\"name\": \"ls\"}{26}{24}",
-          .open = true);
+    CHECK("reasoning <tool_call>{\"name\": \"ls\"}</tool_call>\nfinish stop",
+          "{25}{\"name\": \"ls\"}{26}{24}", .open = true);
     CHECK("reasoning <tool_call>ls<arg_kex\ncontent z\nfinish stop", "{25}ls<arg_kex{19}z{24}", .open = true);
 }
 
@@ -152,8 +162,9 @@ static void test_utf8(void **state)
     CHECK("reasoning a\xEF\xBF\xBD\ncontent b\xEF\xBF\xBD\nfinish length", "a\xE4\xB8{19}b\xF0\x9F",
           .open = true, .how = LG_END_LENGTH);
     CHECK("content a\xEF\xBF\xBD" "b\nfinish stop", "a\xFF" "b{24}");
-    CHECK("start 0 write\nargs 0 {\"path\":\"Ume\xC3\xA5 \xF0\x9F\x9A\xA9\xEF\xBF\xBD\"}\nend 0\nfinish tool_calls",
-          "{25}write<arg_key>path</arg_key><arg_value>Ume\xC3\xA5 \xF0\x9F\x9A\xA9\xC3</arg_value>{26}{24}");
+    CHECK(
+        "start 0 write\nargs 0 {\"path\":\"Ume\xC3\xA5 \xF0\x9F\x9A\xA9\xEF\xBF\xBD\"}\nend 0\nfinish tool_calls",
+        "{25}write<arg_key>path</arg_key><arg_value>Ume\xC3\xA5 \xF0\x9F\x9A\xA9\xC3</arg_value>{26}{24}");
 }
 
 /* --- calls --- */
@@ -167,11 +178,14 @@ static void test_names(void **state)
     CHECK("start 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "{25}write{25}ls{26}{24}");
     CHECK("content <tool_call></tool_call>\nfinish stop", "{25}{26}{24}");
     CHECK("content \\n<tool_call> \\n</tool_call>ok\nfinish stop", "\n{25} \n{26}ok{24}");
-    CHECK("content <tool_call><arg_key>a</arg_key></tool_call>\nfinish stop", "{25}<arg_key>a</arg_key>{26}{24}");
+    CHECK("content <tool_call><arg_key>a</arg_key></tool_call>\nfinish stop",
+          "{25}<arg_key>a</arg_key>{26}{24}");
     CHECK("start 0 unknown tool\nargs 0 {}\nend 0\nfinish tool_calls", "{25}unknown tool{26}{24}");
-    CHECK("content a \nstart 0 ls\nargs 0 {}\nend 0\nstart 1 ls_all\nargs 1 {}\nend 1\ncontent \\nz\nfinish tool_calls",
-          "a {25}ls{26} \n{25}ls_all{26}\nz{24}");
-    CHECK("start 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "{25}ls{24}");       // declared: the model ended its turn
+    CHECK(
+        "content a \nstart 0 ls\nargs 0 {}\nend 0\nstart 1 ls_all\nargs 1 {}\nend 1\ncontent \\nz\nfinish tool_calls",
+        "a {25}ls{26} \n{25}ls_all{26}\nz{24}");
+    // declared: the model ended its turn
+    CHECK("start 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "{25}ls{24}");
     CHECK("content <tool_call>lsx\nfinish stop", "{25}lsx{24}");                  // not declared
     CHECK("finish length", "{25}ls", .how = LG_END_LENGTH);
     CHECK("content abc\nfinish length", "abc{25}ls", .how = LG_END_LENGTH);
@@ -195,23 +209,26 @@ static void test_json_body(void **state)
     CHECK("start 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "{25}{\"name\":\"ls\"}{24}");
     CHECK("content <tool_call>{\"name\"\nfinish stop", "{25}{\"name\"{24}");
     CHECK("finish length", "{25}{\"name\":\"ls\"}", .how = LG_END_LENGTH);
-    CHECK("start 0 ls\nargs 0 {}\nend 0\ncontent x\nfinish tool_calls", "{25}{\"name\":\"\\u006cs\"}{26}x{24}");
+    CHECK("start 0 ls\nargs 0 {}\nend 0\ncontent x\nfinish tool_calls",
+          "{25}{\"name\":\"\\u006cs\"}{26}x{24}");
 }
 
 static void test_arguments(void **state)
 {
     (void)state;
-    CHECK("start 0 write\nargs 0 {\"path\":\" a\\\\n \",\"mode\":7,\"tags\":[\"x\"],\"any\":{\"k\":1}}\nend 0\nfinish tool_calls",
-          "{25}write\n<arg_key> path </arg_key>\n<arg_value> a\n </arg_value>\n<arg_key>mode</arg_key>x<arg_value> 7.0 "
-          "</arg_value><arg_key>tags</arg_key><arg_value>['x']</arg_value><arg_key>any</arg_key><arg_value>{\"k\":1}"
-          "</arg_value>\n{26}{24}");
+    CHECK(
+        "start 0 write\nargs 0 {\"path\":\" a\\\\n \",\"mode\":7,\"tags\":[\"x\"],\"any\":{\"k\":1}}\nend 0\nfinish tool_calls",
+        "{25}write\n<arg_key> path </arg_key>\n<arg_value> a\n </arg_value>\n<arg_key>mode</arg_key>x<arg_value> 7.0 "
+        "</arg_value><arg_key>tags</arg_key><arg_value>['x']</arg_value><arg_key>any</arg_key><arg_value>{\"k\":1}"
+        "</arg_value>\n{26}{24}");
     CHECK("start 0 write\nargs 0 {\"path\":\"\"}\nend 0\nfinish tool_calls",
           "{25}write<arg_key>path</arg_key><arg_value></arg_value>{26}{24}");
     // a key whose value never comes gives way to the next
     CHECK("start 0 write\nargs 0 {\"path\":\"p\"}\nend 0\nfinish tool_calls",
           "{25}write<arg_key>mode</arg_key><arg_key>path</arg_key><arg_value>p</arg_value>{26}{24}");
-    CHECK("start 0 write\nargs 0 {\"path\":\"1\"}\nend 0\nfinish tool_calls",
-          "{25}write<arg_key>path</arg_key><arg_value>1</arg_value><arg_key>path</arg_key><arg_value>2</arg_value>{26}{24}");
+    CHECK(
+        "start 0 write\nargs 0 {\"path\":\"1\"}\nend 0\nfinish tool_calls",
+        "{25}write<arg_key>path</arg_key><arg_value>1</arg_value><arg_key>path</arg_key><arg_value>2</arg_value>{26}{24}");
     CHECK("start 0 write\nargs 0 {\"path\":\"1\"}\nend 0\nstart 1 ls\nargs 1 {}\nend 1\nfinish tool_calls",
           "{25}write<arg_key>path</arg_key><arg_value>1</arg_value>{25}ls{26}{24}");
     CHECK("start 0 write\nargs 0 {\"<think>k\":\"v\"}\nend 0\nfinish tool_calls",
@@ -234,7 +251,8 @@ static void test_values(void **state)
     CHECK(TEXT("</arg_</arg_</arg_value"), VALUE("</arg_</arg_</arg_value</arg_value>{26}{24}"));
     CHECK(TEXT("</arinag</argh</arrr"), VALUE("</arinag</argh</arrr</arg_value>{26}{24}"));
     CHECK(TEXT("<</arg_value>x"), VALUE("<</arg_value>x</arg_value>{26}{24}"));
-    CHECK(TEXT("a<think>b</think>c<assistant>d<tool_call>e"), VALUE("a{18}b{19}c{23}d{25}e</arg_value>{26}{24}"));
+    CHECK(TEXT("a<think>b</think>c<assistant>d<tool_call>e"),
+          VALUE("a{18}b{19}c{23}d{25}e</arg_value>{26}{24}"));
     CHECK(TEXT("a</tool_call>b"), VALUE("a{26}b</arg_value>{26}{24}"));
     CHECK(TEXT("a</tool_call> \\\\n</tool_call>"), VALUE("a{26} \n{26}</arg_value>{26}{24}"));
     CHECK(TEXT("a</tool_call> </arg_valu"), VALUE("a{26} </arg_valu</arg_value>{26}{24}"));
@@ -248,9 +266,11 @@ static void test_values(void **state)
           VALUE("a{26}{25}ls{26}{24}"));
     CHECK("start 0 write\nargs 0 {\"text\":\"a\nfinish length", VALUE("a</arg_"), .how = LG_END_LENGTH);
     CHECK("start 0 write\nargs 0 {\"text\":\"a\nfinish length", VALUE("a{26}"), .how = LG_END_LENGTH);
-    CHECK("start 0 write\nargs 0 {\"text\":\"a\"\nfinish length", VALUE("a</arg_value>"), .how = LG_END_LENGTH);
+    CHECK("start 0 write\nargs 0 {\"text\":\"a\"\nfinish length", VALUE("a</arg_value>"),
+          .how = LG_END_LENGTH);
     CHECK("start 0 write\nargs 0 {\"text\":\"a\nfinish stop", VALUE("a"), .how = LG_END_STOP_STRING);
-    CHECK("start 0 write\nfinish length", "{25}write<arg_key>mode</arg_key><arg_value>4", .how = LG_END_LENGTH);
+    CHECK("start 0 write\nfinish length", "{25}write<arg_key>mode</arg_key><arg_value>4",
+          .how = LG_END_LENGTH);
     CHECK("start 0 write\nargs 0 {\"mode\":\"4</arg_value>x\"}\nend 0\nfinish tool_calls",
           "{25}write<arg_key>mode</arg_key><arg_value>4</arg_value>x</arg_value>{26}{24}");
     CHECK("start 0 write\nargs 0 {\"text\":\"\\\\\"\\\\\\\\\\\\u0001\\\\t\"}\nend 0\nfinish tool_calls",
@@ -291,7 +311,11 @@ static void test_no_allocation(void **state)
 {
     static const char text[] = " the quick \xE4\xB8\x96 return (x);\n";
     lg_str stop = LG_STR("STOP");
-    lg_reply_params p = {.thinking = true, .open_reasoning = true, .tool = tools.tool, .n_tool = tools.n, .stop = &stop,
+    lg_reply_params p = {.thinking = true,
+                         .open_reasoning = true,
+                         .tool = tools.tool,
+                         .n_tool = tools.n,
+                         .stop = &stop,
                          .n_stop = 1};
     lg_ids ids = {0};
     lg_reply *r = NULL;
@@ -307,8 +331,9 @@ static void test_no_allocation(void **state)
             assert_int_equal(lg_bpe_encode(tt_bpe(), LG_STR(text), false, &ids, &err), LG_OK);
         assert_int_equal(lg_ids_add(&ids, part == 0 ? 19 : part == 1 ? 25 : 24, &err), LG_OK);
         if (part == 1)
-            assert_int_equal(lg_bpe_encode(tt_bpe(), LG_STR("write<arg_key>text</arg_key><arg_value>"), false, &ids, &err),
-                             LG_OK);
+            assert_int_equal(
+                lg_bpe_encode(tt_bpe(), LG_STR("write<arg_key>text</arg_key><arg_value>"), false, &ids, &err),
+                LG_OK);
     }
     assert_int_equal(lg_reply_create(tt_vocab(), &p, 1 << 20, count_events, &n_events, &r, &err), LG_OK);
     long before = fault_calls(FAULT_ALLOC);
@@ -359,10 +384,10 @@ static void test_phase_and_count(void **state)
 static void test_v2(void **state)
 {
     (void)state;
-    CHECK("reasoning plan\\n more\ncontent go  on\nfinish stop", "\n plan\n more \n{19}\n go  on \n{24}", .open = true,
-          .v2 = true);
-    CHECK("content a\nstart 0 ls\nargs 0 {}\nend 0\ncontent b\nfinish tool_calls", "\na\n{25}ls\n{26}\nb\n{24}",
-          .v2 = true);
+    CHECK("reasoning plan\\n more\ncontent go  on\nfinish stop", "\n plan\n more \n{19}\n go  on \n{24}",
+          .open = true, .v2 = true);
+    CHECK("content a\nstart 0 ls\nargs 0 {}\nend 0\ncontent b\nfinish tool_calls",
+          "\na\n{25}ls\n{26}\nb\n{24}", .v2 = true);
     CHECK("finish stop", " \n{19} \n{24}", .open = true, .v2 = true);
     CHECK("content a\nfinish length", "a \n", .v2 = true, .how = LG_END_LENGTH);
 }
@@ -370,8 +395,10 @@ static void test_v2(void **state)
 static void test_raw(void **state)
 {
     (void)state;
-    CHECK("content \\n a<think>b<tool_call>ls</tool_call> \nfinish stop", "\n a{18}b{25}ls{26} {24}", .raw = true);
-    CHECK("content x\xE3\x80\x88|PAD|\xE3\x80\x89\nfinish length", "x{09}", .raw = true, .how = LG_END_LENGTH);
+    CHECK("content \\n a<think>b<tool_call>ls</tool_call> \nfinish stop", "\n a{18}b{25}ls{26} {24}",
+          .raw = true);
+    CHECK("content x\xE3\x80\x88|PAD|\xE3\x80\x89\nfinish length", "x{09}", .raw = true,
+          .how = LG_END_LENGTH);
     CHECK("content ab\nfinish stop", "abSTOPc", .raw = true, .stop = {"STOP"}, .how = LG_END_LENGTH);
     CHECK("content x\nfinish stop", "x{24}", .raw = true, .open = true);
 }
@@ -391,7 +418,8 @@ static void test_stop_strings(void **state)
           "{25}write<arg_key>text</arg_key><arg_value>STOP</arg_value>{26}bSTOPc{24}", .stop = {"STOP"});
     CHECK("finish stop", "\nabc", .stop = {"\n"}, .how = LG_END_LENGTH);
     CHECK("content \xC3\xA9\nfinish stop", "\xC3\xA9\xC3\xA8x", .stop = {"\xC3\xA8"}, .how = LG_END_LENGTH);
-    CHECK("content aST\nstart 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "aST{25}ls{26}{24}", .stop = {"STOP"});
+    CHECK("content aST\nstart 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "aST{25}ls{26}{24}",
+          .stop = {"STOP"});
     CHECK("content a<tool_call\nfinish stop", "a{25}x{24}", .stop = {">x"}); // markup that is content
     CHECK("content x\nfinish stop", "x</think>y", .stop = {"</think>"}, .how = LG_END_LENGTH);
     CHECK("content x\nfinish stop", "x{19}y", .stop = {"</think>"}, .how = LG_END_LENGTH);
@@ -502,10 +530,40 @@ static void test_no_memory(void **state)
 static void test_random(void **state)
 {
     static const char *const part[] = {
-        "{18}", "{19}", "{25}", "{26}", "{23}", "{24}", "ls", "write", "<arg_key>", "</arg_key>", "<arg_value>",
-        "</arg_value>", "path", "text", "mode", "any", " ", "\n", "<", "</arg_", "\"", "\\", "{", "}", "[1, 'a']",
-        "{\"name\":\"ls\"}", "STOP", "ST", "\xC3\xA9", "\xE4\xB8", "<tool_call>", "x",
-        "write<arg_key>text</arg_key><arg_value>", "</arg_value>{26}",
+        "{18}",
+        "{19}",
+        "{25}",
+        "{26}",
+        "{23}",
+        "{24}",
+        "ls",
+        "write",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "path",
+        "text",
+        "mode",
+        "any",
+        " ",
+        "\n",
+        "<",
+        "</arg_",
+        "\"",
+        "\\",
+        "{",
+        "}",
+        "[1, 'a']",
+        "{\"name\":\"ls\"}",
+        "STOP",
+        "ST",
+        "\xC3\xA9",
+        "\xE4\xB8",
+        "<tool_call>",
+        "x",
+        "write<arg_key>text</arg_key><arg_value>",
+        "</arg_value>{26}",
     };
     enum { N_PARTS = sizeof part / sizeof part[0] };
     unsigned seed = 5;
@@ -513,8 +571,12 @@ static void test_random(void **state)
     (void)state;
     for (int round = 0; round < 6000; round++) {
         char text[1024] = "";
-        script s = {.text = text, .how = (lg_end)(rand_r(&seed) % 4), .open = rand_r(&seed) % 2,
-                    .no_think = rand_r(&seed) % 4 == 0, .no_tools = rand_r(&seed) % 8 == 0, .v2 = rand_r(&seed) % 4 == 0,
+        script s = {.text = text,
+                    .how = (lg_end)(rand_r(&seed) % 4),
+                    .open = rand_r(&seed) % 2,
+                    .no_think = rand_r(&seed) % 4 == 0,
+                    .no_tools = rand_r(&seed) % 8 == 0,
+                    .v2 = rand_r(&seed) % 4 == 0,
                     .stop = {rand_r(&seed) % 2 ? "STOP" : NULL}};
         size_t n = 0;
         tt_transcript first;
@@ -525,8 +587,8 @@ static void test_random(void **state)
             tt_transcript again;
             run(&s, step, &again, NULL);
             if (!lg_str_eq(lg_buf_str(&again.out), lg_buf_str(&first.out))) {
-                print_error("script %s\nstep %zu\n%.*s\nelse\n%.*s\n", text, step, (int)again.out.n, again.out.p,
-                            (int)first.out.n, first.out.p);
+                print_error("script %s\nstep %zu\n%.*s\nelse\n%.*s\n", text, step, (int)again.out.n,
+                            again.out.p, (int)first.out.n, first.out.p);
                 fail();
             }
             lg_buf_free(&again.out);
@@ -556,13 +618,24 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reasoning),       cmocka_unit_test(test_probe),   cmocka_unit_test(test_content),
-        cmocka_unit_test(test_utf8),            cmocka_unit_test(test_names),   cmocka_unit_test(test_json_body),
-        cmocka_unit_test(test_arguments),       cmocka_unit_test(test_values),  cmocka_unit_test(test_streaming),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_probe),
+        cmocka_unit_test(test_content),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_json_body),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_streaming),
         cmocka_unit_test(test_no_allocation),
-        cmocka_unit_test(test_phase_and_count), cmocka_unit_test(test_v2),      cmocka_unit_test(test_raw),
-        cmocka_unit_test(test_stop_strings),    cmocka_unit_test(test_long_stop), cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_random),
+        cmocka_unit_test(test_phase_and_count),
+        cmocka_unit_test(test_v2),
+        cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_stop_strings),
+        cmocka_unit_test(test_long_stop),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

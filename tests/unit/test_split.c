@@ -1,6 +1,6 @@
 /*
- * unit/test_split: text/split: what the shorthands of regular expressions get wrong, CR LF in both ways, stray bytes,
- * and properties on random bytes.
+ * unit/test_split: text/split: what the shorthands of regular expressions get wrong, CR LF in both ways,
+ * stray bytes, and properties on random bytes.
  */
 #include "check.h"
 
@@ -30,13 +30,13 @@ static void cut(const lg_split *s, lg_str text, lg_buf *out)
     assert_int_equal(lg_split_end(&run, &err), LG_OK);
 }
 
-#define CUT(s, text, want)                                                                                         \
-    do {                                                                                                           \
-        lg_buf out_;                                                                                               \
-        lg_buf_init(&out_, 1 << 20);                                                                               \
-        cut((s), LG_STR(text), &out_);                                                                             \
-        assert_str(lg_buf_str(&out_), want);                                                                       \
-        lg_buf_free(&out_);                                                                                        \
+#define CUT(s, text, want)                   \
+    do {                                     \
+        lg_buf out_;                         \
+        lg_buf_init(&out_, 1 << 20);         \
+        cut((s), LG_STR(text), &out_);       \
+        assert_str(lg_buf_str(&out_), want); \
+        lg_buf_free(&out_);                  \
     } while (0)
 
 static void test_contractions(void **state)
@@ -45,7 +45,8 @@ static void test_contractions(void **state)
     CUT(split_hf, "", "");
     CUT(split_hf, "I've he'LL we'Re", "I|'ve| he|'LL| we|'Re|");
     CUT(split_hf, "x'sy 'd'm", "x|'s|y| '|d|'m|");
-    CUT(split_hf, "it'\xC5\xBF now", "it|'\xC5\xBF| now|"); // U+017F folds to s only beyond ASCII: one word, not 's
+    // U+017F folds to s only beyond ASCII: one word, not 's
+    CUT(split_hf, "it'\xC5\xBF now", "it|'\xC5\xBF| now|");
     CUT(split_hf, "it'\xC5\xBFx", "it|'\xC5\xBFx|");
     CUT(split_hf, "o'\xE2\x84\xAA" "x", "o|'\xE2\x84\xAAx|"); // U+212A, the kelvin sign
     CUT(split_hf, "''ll", "''|ll|");
@@ -173,8 +174,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contractions), cmocka_unit_test(test_space),       cmocka_unit_test(test_crlf),
-        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_stray_bytes), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_contractions), cmocka_unit_test(test_space),
+        cmocka_unit_test(test_crlf),         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_stray_bytes),  cmocka_unit_test(test_random),
         cmocka_unit_test(test_no_memory),
     };
 

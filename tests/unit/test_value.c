@@ -1,6 +1,6 @@
 /*
- * unit/test_value: text/value: types from schemas, the order of readings, the strict recogniser against base/json, and
- * Python literals.
+ * unit/test_value: text/value: types from schemas, the order of readings, the strict recogniser against
+ * base/json, and Python literals.
  */
 #include "check.h"
 
@@ -24,11 +24,12 @@ static lg_types types_of(const char *property)
     lg_json_doc *doc;
     lg_types t;
 
-    (void)snprintf(schema, sizeof schema,
-                   "{\"properties\":{\"k\":%s},\"$defs\":{\"s\":{\"type\":\"string\"},\"loop\":{\"$ref\":\"#/$defs/loop\"},"
-                   "\"wide\":{\"anyOf\":[{\"$ref\":\"#/$defs/wide\"},{\"$ref\":\"#/$defs/wide\"}]},"
-                   "\"a/b~c d\":[{\"type\":\"null\"},{\"type\":\"object\"}]}}",
-                   property);
+    (void)snprintf(
+        schema, sizeof schema,
+        "{\"properties\":{\"k\":%s},\"$defs\":{\"s\":{\"type\":\"string\"},\"loop\":{\"$ref\":\"#/$defs/loop\"},"
+        "\"wide\":{\"anyOf\":[{\"$ref\":\"#/$defs/wide\"},{\"$ref\":\"#/$defs/wide\"}]},"
+        "\"a/b~c d\":[{\"type\":\"null\"},{\"type\":\"object\"}]}}",
+        property);
     doc = parse(schema, false);
     assert_non_null(doc);
     t = lg_value_types(lg_json_root(doc), LG_STR("k"));
@@ -81,7 +82,8 @@ static void test_types(void **state)
         }
     }
     assert_int_equal(lg_value_types(NULL, LG_STR("k")), LG_T_UNKNOWN);
-    lg_json_doc *doc = parse("{\"$ref\":\"#/d\",\"d\":{\"properties\":{\"k\":{\"type\":\"boolean\"}}}}", false);
+    lg_json_doc *doc =
+        parse("{\"$ref\":\"#/d\",\"d\":{\"properties\":{\"k\":{\"type\":\"boolean\"}}}}", false);
     assert_int_equal(lg_value_types(lg_json_root(doc), LG_STR("k")), LG_T_BOOLEAN);
     assert_int_equal(lg_value_types(lg_json_root(doc), LG_STR("j")), LG_T_UNKNOWN);
     lg_json_free(doc);
@@ -89,8 +91,16 @@ static void test_types(void **state)
 
 static void test_write(void **state)
 {
-    enum { S = LG_T_STRING, N = LG_T_NUMBER, I = LG_T_INTEGER, B = LG_T_BOOLEAN, Z = LG_T_NULL, A = LG_T_ARRAY,
-           O = LG_T_OBJECT, U = LG_T_UNKNOWN };
+    enum {
+        S = LG_T_STRING,
+        N = LG_T_NUMBER,
+        I = LG_T_INTEGER,
+        B = LG_T_BOOLEAN,
+        Z = LG_T_NULL,
+        A = LG_T_ARRAY,
+        O = LG_T_OBJECT,
+        U = LG_T_UNKNOWN
+    };
     static const struct {
         lg_types types;
         const char *raw, *want;
@@ -157,7 +167,8 @@ static void test_write(void **state)
         lg_buf_clear(&out);
         lg_value_write(cases[i].types, lg_str_of(cases[i].raw), &out);
         if (!lg_str_eqz(lg_buf_str(&out), cases[i].want)) {
-            print_error("%x %s: %.*s instead of %s\n", cases[i].types, cases[i].raw, (int)out.n, out.p, cases[i].want);
+            print_error("%x %s: %.*s instead of %s\n", cases[i].types, cases[i].raw, (int)out.n, out.p,
+                        cases[i].want);
             fail();
         }
     }
@@ -170,15 +181,58 @@ static void test_strict(void **state)
         const char *text;
         bool ok;
     } cases[] = {
-        {"1", true}, {" 1 ", true}, {"", false}, {"01", false}, {"-", false}, {"-0", true}, {"1.", false}, {".1", false},
-        {"1e", false}, {"1e+", false}, {"1E-2", true}, {"+1", false}, {"1 2", false}, {"nul", false}, {"null", true},
-        {"nulll", false}, {"\"a\"", true}, {"\"a", false}, {"\"\\x\"", false}, {"\"\\u12g4\"", false},
-        {"\"\\u0000\"", true}, {"\"\\ud83d\\ude00\"", true}, {"\"\\ud83d\"", false}, {"\"\\ud83d\\u0041\"", false},
-        {"\"\\ude00\"", false}, {"\"\t\"", false}, {"[]", true}, {"[ ]", true}, {"[1,]", false}, {"[,1]", false},
-        {"[1 2]", false}, {"[1", false}, {"]", false}, {"{}", true}, {"{ }", true}, {"{\"a\":1}", true},
-        {"{\"a\":1,}", false}, {"{\"a\"}", false}, {"{a:1}", false}, {"{\"a\":1 \"b\":2}", false},
-        {"{\"a\":[{}, [1, {\"b\": null}]]}", true}, {"[}", false}, {"{]", false}, {"[1}", false}, {"{\"a\":1]", false},
-        {"[[1],[2]] ", true}, {"[[1],[2]]]", false}, {"\xEF\xBB\xBF" "1", false}, {"NaN", false}, {"'a'", false},
+        {"1", true},
+        {" 1 ", true},
+        {"", false},
+        {"01", false},
+        {"-", false},
+        {"-0", true},
+        {"1.", false},
+        {".1", false},
+        {"1e", false},
+        {"1e+", false},
+        {"1E-2", true},
+        {"+1", false},
+        {"1 2", false},
+        {"nul", false},
+        {"null", true},
+        {"nulll", false},
+        {"\"a\"", true},
+        {"\"a", false},
+        {"\"\\x\"", false},
+        {"\"\\u12g4\"", false},
+        {"\"\\u0000\"", true},
+        {"\"\\ud83d\\ude00\"", true},
+        {"\"\\ud83d\"", false},
+        {"\"\\ud83d\\u0041\"", false},
+        {"\"\\ude00\"", false},
+        {"\"\t\"", false},
+        {"[]", true},
+        {"[ ]", true},
+        {"[1,]", false},
+        {"[,1]", false},
+        {"[1 2]", false},
+        {"[1", false},
+        {"]", false},
+        {"{}", true},
+        {"{ }", true},
+        {"{\"a\":1}", true},
+        {"{\"a\":1,}", false},
+        {"{\"a\"}", false},
+        {"{a:1}", false},
+        {"{\"a\":1 \"b\":2}", false},
+        {"{\"a\":[{}, [1, {\"b\": null}]]}", true},
+        {"[}", false},
+        {"{]", false},
+        {"[1}", false},
+        {"{\"a\":1]", false},
+        {"[[1],[2]] ", true},
+        {"[[1],[2]]]", false},
+        {"\xEF\xBB\xBF"
+         "1",
+         false},
+        {"NaN", false},
+        {"'a'", false},
     };
     static const char pool[] = "[]{}\",:0123.eE+-truefalsn \\\\ud8";
     unsigned seed = 3;

@@ -1,6 +1,6 @@
 /*
- * unit/test_vocab: text/vocab over the recorded vocabulary and over made ones: spellings, classes, special ids that are
- * elsewhere, template families, and what a bad file is told.
+ * unit/test_vocab: text/vocab over the recorded vocabulary and over made ones: spellings, classes, special
+ * ids that are elsewhere, template families, and what a bad file is told.
  */
 #include "check.h"
 
@@ -177,9 +177,11 @@ static void test_eos_by_key(void **state)
     for (int i = 0; i < 2; i++) {
         in.more = i == 0 ? id_past_end : id_text;
         assert_int_equal(vm_load(&in, &v, &err), LG_E_INPUT);
-        assert_string_equal(err.msg, i == 0 ? "tokenizer.ggml.eos_token_id is no token; the ids of this vocabulary are 0 to 255"
-                                            : "tokenizer.ggml.seperator_token_id is no token; the ids of this vocabulary are "
-                                              "0 to 255");
+        assert_string_equal(
+            err.msg, i == 0
+                         ? "tokenizer.ggml.eos_token_id is no token; the ids of this vocabulary are 0 to 255"
+                         : "tokenizer.ggml.seperator_token_id is no token; the ids of this vocabulary are "
+                           "0 to 255");
         assert_null(v);
     }
 }
@@ -268,25 +270,36 @@ static void test_refused(void **state)
         const char *msg;
     } cases[] = {
         {{.added = two_added}, LG_E_INPUT, "tokenizer.ggml.model is missing"},
-        {{.model = "llama", .added = two_added}, LG_E_UNSUPPORTED,
+        {{.model = "llama", .added = two_added},
+         LG_E_UNSUPPORTED,
          "tokenizer.ggml.model is \"llama\"; only \"gpt2\" (byte-level BPE) works"},
         {{.model = "gpt2", .no_tokens = true}, LG_E_INPUT, "tokenizer.ggml.tokens is missing"},
-        {{.model = "gpt2", .no_tokens = true, .no_types = true, .more = tokens_empty}, LG_E_INPUT,
+        {{.model = "gpt2", .no_tokens = true, .no_types = true, .more = tokens_empty},
+         LG_E_INPUT,
          "tokenizer.ggml.tokens is empty"},
-        {{.model = "gpt2", .added = two_added, .no_merges = true}, LG_E_INPUT, "tokenizer.ggml.merges is missing"},
-        {{.model = "gpt2", .added = two_added, .no_types = true, .more = types_text}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_merges = true},
+         LG_E_INPUT,
+         "tokenizer.ggml.merges is missing"},
+        {{.model = "gpt2", .added = two_added, .no_types = true, .more = types_text},
+         LG_E_INPUT,
          "tokenizer.ggml.token_type must be an array of 258 numbers, one a token"},
-        {{.model = "gpt2", .added = two_added, .no_types = true, .more = types_short}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_types = true, .more = types_short},
+         LG_E_INPUT,
          "tokenizer.ggml.token_type must be an array of 258 numbers, one a token"},
-        {{.model = "gpt2", .added = two_added, .no_types = true, .more = types_range}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_types = true, .more = types_range},
+         LG_E_INPUT,
          "tokenizer.ggml.token_type[100] must be a number from 1 to 6"},
-        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merges_numbers}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merges_numbers},
+         LG_E_INPUT,
          "tokenizer.ggml.merges must be an array of strings"},
-        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merge_without_blank}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merge_without_blank},
+         LG_E_INPUT,
          "tokenizer.ggml.merges[1] must be two tokens with one space between"},
-        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merge_one_side}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merge_one_side},
+         LG_E_INPUT,
          "tokenizer.ggml.merges[0] must be two tokens with one space between"},
-        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merge_two_blanks}, LG_E_INPUT,
+        {{.model = "gpt2", .added = two_added, .no_merges = true, .more = merge_two_blanks},
+         LG_E_INPUT,
          "tokenizer.ggml.merges[0] has a character outside the byte alphabet"},
     };
 
@@ -328,9 +341,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),         cmocka_unit_test(test_bad_ids), cmocka_unit_test(test_families),
-        cmocka_unit_test(test_classes),          cmocka_unit_test(test_eos_by_key),
-        cmocka_unit_test(test_foreign_spelling), cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_recorded),   cmocka_unit_test(test_bad_ids),
+        cmocka_unit_test(test_families),   cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_eos_by_key), cmocka_unit_test(test_foreign_spelling),
+        cmocka_unit_test(test_refused),    cmocka_unit_test(test_no_memory),
     };
 
     lg_log_set_sink(keep_warning, NULL);
