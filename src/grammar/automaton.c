@@ -95,6 +95,8 @@ static uint32_t append(lg_auto *a, table_id id, const void *p, uint32_t n)
     table *t = &a->t[id];
     uint32_t first = t->n;
 
+    if (n == 0)
+        return first;
     if (n > UINT32_MAX / 2 - t->n)
         return fail(a, LG_E_LIMIT);
     if (t->n + n > t->cap) {

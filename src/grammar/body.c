@@ -210,7 +210,7 @@ static bool same_dfa(const lg_dfa *a, const lg_dfa *b)
 {
     return a->n == b->n && a->first[a->n] == b->first[b->n] &&
            memcmp(a->first, b->first, (a->n + 1) * sizeof *a->first) == 0 &&
-           memcmp(a->edge, b->edge, a->first[a->n] * sizeof *a->edge) == 0 &&
+           (a->first[a->n] == 0 || memcmp(a->edge, b->edge, a->first[a->n] * sizeof *a->edge) == 0) &&
            memcmp(a->accept, b->accept, a->n * sizeof *a->accept) == 0;
 }
 

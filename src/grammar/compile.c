@@ -11,7 +11,7 @@
 #include "grammar/grammar_int.h"
 #include "grammar/lower.h"
 
-enum { PERM_BYTES = 96 << 20, TMP_BYTES = 256 << 20 };
+enum { PERM_BYTES = 32 << 20, TMP_BYTES = 128 << 20 };
 
 const char *lg_grammar_code_name(lg_grammar_code code)
 {

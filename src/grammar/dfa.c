@@ -241,7 +241,8 @@ lg_dfa lg_dfa_keep(lg_compiler *c, const lg_dfa *d)
 
     if (d->n) {
         memcpy(first, d->first, (d->n + 1) * sizeof *first);
-        memcpy(edge, d->edge, n_edge * sizeof *edge);
+        if (n_edge) // one state without edges: the empty text
+            memcpy(edge, d->edge, n_edge * sizeof *edge);
         memcpy(accept, d->accept, d->n * sizeof *accept);
     }
     return (lg_dfa){d->n, first, edge, accept};
