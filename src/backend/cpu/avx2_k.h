@@ -55,6 +55,13 @@ LG_INLINE __m256i pair_next(__m256i v, int j)
                                                                    0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0)));
 }
 
+/* A broadcast from memory costs no arithmetic unit; without this the compiler takes the value it stored from a register,
+ * with two shuffles. */
+LG_INLINE void in_memory(const int32_t scales[32])
+{
+    __asm__("" : : "m"(*(const int32_t(*)[32])scales) : "memory");
+}
+
 /* Heads of four rows: scales[4 j + i] = (s, s) of sub-block j of row i; returns the four rows' sums of min * activation
  * sum, and their d and dmin. */
 typedef struct head4 {
@@ -78,6 +85,7 @@ LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, int32_t sc
         _mm_store_si128((__m128i *)&scales[4 * j], _mm256_castsi256_si128(pair_same(h.scale_low, j)));
         _mm_store_si128((__m128i *)&scales[16 + 4 * j], _mm256_castsi256_si128(pair_same(h.scale_high, j)));
     }
+    in_memory(scales);
     for (int j = 0; j < 2; j++) {
         __m128i low = _mm256_castsi256_si128(pair_next(h.min_low, 2 * j));
         __m128i high = _mm256_castsi256_si128(pair_next(h.min_high, 2 * j));
@@ -95,7 +103,9 @@ LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, int32_t sc
 /* acc += a row's codes . a * scale, over sub-blocks 2g (low) and 2g + 1 (high). */
 LG_INLINE __m256i add_scaled(__m256i acc, __m256i codes, __m256i a, const int32_t *scale)
 {
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, a), broadcast_i32(scale)));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, a), broadcast_i32(scale)));
+    keep(&acc);
+    return acc;
 }
 
 /* Q4_K, and Q5_K with `five`. */
@@ -125,11 +135,11 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
                 __m256i a0 = load256(q + 64 * g), a1 = load256(q + 64 * g + 32);
 
                 for (int i = 0; i < 4; i++) {
-                    __m256i v = load256(p[i] + codes_at + 32 * g);
+                    __m256i v = load256_once(p[i] + codes_at + 32 * g);
                     __m256i low = _mm256_and_si256(v, low4), high = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
 
                     if (five) {
-                        __m256i f = load256(p[i] + 16);
+                        __m256i f = load256_once(p[i] + 16);
                         __m256i f0 = g < 2 ? _mm256_slli_epi16(f, 4 - 2 * g) : _mm256_srli_epi16(f, 2 * g - 4);
                         __m256i f1 = g < 2 ? _mm256_slli_epi16(f, 3 - 2 * g) : _mm256_srli_epi16(f, 2 * g - 3);
                         low = _mm256_or_si256(low, _mm256_and_si256(f0, bit4));
@@ -174,7 +184,8 @@ LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums)
     even_odd = _mm256_permute4x64_epi64(even_odd, _MM_SHUFFLE(3, 1, 2, 0));
 
     for (int h = 0; h < 2; h++) {
-        __m256i a = load256(p + 64 * h), b = load256(p + 64 * h + 32), f = load256(p + 128 + 32 * h), code[4];
+        __m256i a = load256_once(p + 64 * h), b = load256_once(p + 64 * h + 32);
+        __m256i f = load256_once(p + 128 + 32 * h), code[4];
 
         code[0] = _mm256_or_si256(_mm256_and_si256(a, low4), _mm256_and_si256(_mm256_slli_epi16(f, 4), bits));
         code[1] = _mm256_or_si256(_mm256_and_si256(b, low4), _mm256_and_si256(_mm256_slli_epi16(f, 2), bits));
@@ -186,6 +197,7 @@ LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums)
             __m256i m = _mm256_maddubs_epi16(code[t], load256(q + 128 * h + 32 * t));
 
             dot = _mm256_add_epi32(dot, _mm256_madd_epi16(m, s));
+            keep(&dot);
         }
     }
     return _mm256_sub_epi32(dot, offset);

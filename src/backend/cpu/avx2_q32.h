@@ -35,7 +35,7 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
 
             fetch_ahead(at, 4 * 34);
             for (int i = 0; i < 4; i++) {
-                __m256i v = load256(p[i] + 2);
+                __m256i v = load256_once(p[i] + 2);
 
                 dot[i] = dot_signed(_mm256_abs_epi8(v), v, a);
             }

@@ -43,10 +43,18 @@ static inline size_t lg_act_bytes(lg_act_kind kind, int n)
     return lg_act_scales_at(n) + (scales + 63) / 64 * 64;
 }
 
-/* Rows of activations of one kind: row i at p + i * stride. F32 rows may be the caller's tensor. */
+/* Bytes that a kernel may bring into the cache while it works, because its thread reads them next. Empty: p is NULL. */
+typedef struct lg_span {
+    const uint8_t *p;
+    size_t bytes;
+} lg_span;
+
+/* Rows of activations of one kind: row i at p + i * stride. F32 rows may be the caller's tensor. `ahead` is a hint to
+ * gemm, which multiplies from cache and leaves memory idle. */
 typedef struct lg_acts {
     const uint8_t *p;
     size_t stride;
+    lg_span ahead;
 } lg_acts;
 
 /* A weight matrix as the file has it: row o at p + o * row_bytes, n_in inputs. */

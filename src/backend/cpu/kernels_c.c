@@ -101,7 +101,7 @@ static void copy_rows(const lg_mat *w, int row, int n_rows, void *tile)
 #define TYPE_KERNELS(id, product)                                                                                  \
     static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y)                           \
     {                                                                                                              \
-        lg_acts one = {x, 0};                                                                                      \
+        lg_acts one = {.p = x};                                                                                    \
         product(LG_##id, w->p + (size_t)row * w->row_bytes, w->row_bytes, w->n_in, n_rows, &one, NULL, 1, y, 0);   \
     }                                                                                                              \
     static void gemm_##id(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,            \

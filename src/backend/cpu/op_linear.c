@@ -36,20 +36,49 @@ static void quantise(const linear_job *j, int from, int to)
                              j->quantised[kind]);
 }
 
-// Units [from, to) of one part, counted from its first row.
-static void part_units(const linear_job *j, const lg_part *part, int64_t from, int64_t to, void *tiles)
+// Rows of a part from unit `unit` on, as bytes: what a thread that has taken the run reads first.
+static lg_span unit_span(const linear_job *j, int64_t unit)
 {
-    lg_mat m = lg_product_mat(part->w, 0);
-    const lg_acts *x = &j->acts[lg_product_act(j->c, part->w)];
+    for (int p = 0; p < j->n_parts; p++)
+        if (unit < j->first_unit[p + 1])
+            return lg_product_span(j->parts[p].w, 0, (unit - j->first_unit[p]) * j->unit_rows, j->unit_rows);
+    return (lg_span){0};
+}
+
+// Units [from, to) of one part, counted from its first row.
+static void part_units(const linear_job *j, const lg_part *part, int64_t from, int64_t to, lg_span next, void *tiles)
+{
     int row = (int)(from * j->unit_rows), end = (int)(to * j->unit_rows);
     int step = j->n_cols == 1 ? end - row : j->unit_rows;
 
     if (end > part->w->n_out)
         end = part->w->n_out;
     for (; row < end; row += step) {
-        int n = end - row < step ? end - row : step;
+        bool last = end - row <= step;
 
-        lg_product(j->c, part->w, &m, row, n, x, NULL, j->n_cols, part->y.p + row, (size_t)part->y.stride, tiles);
+        lg_product(j->c, &(lg_product_args){.w = part->w,
+                                            .row = row,
+                                            .n_rows = last ? end - row : step,
+                                            .x = &j->acts[lg_product_act(j->c, part->w)],
+                                            .n_cols = j->n_cols,
+                                            .y = part->y.p + row,
+                                            .y_stride = (size_t)part->y.stride,
+                                            .next = last ? next : lg_product_span(part->w, 0, row + step, step),
+                                            .tiles = tiles});
+    }
+}
+
+// A run of units, through all parts that it touches; `next` is the run after it.
+static void run_units(const linear_job *j, int64_t at, int64_t next, void *tiles)
+{
+    int64_t total = j->first_unit[j->n_parts], end = at + j->run < total ? at + j->run : total;
+
+    for (int p = 0; p < j->n_parts; p++) {
+        int64_t first = j->first_unit[p], last = j->first_unit[p + 1];
+        int64_t from = at > first ? at : first, to = end < last ? end : last;
+
+        if (from < to)
+            part_units(j, &j->parts[p], from - first, to - first, unit_span(j, to < end ? to : next), tiles);
     }
 }
 
@@ -66,16 +95,13 @@ static void work(void *ctx, int thread, int n_threads)
         quantise(j, (int)from, (int)to);
         lg_pool_barrier(j->c->pool);
     }
-    for (int64_t at = lg_queue_take(&j->queue, j->run); at < total; at = lg_queue_take(&j->queue, j->run)) {
-        int64_t end = at + j->run < total ? at + j->run : total;
+    // Taken one ahead, so that the start of the next run is on its way while this one is read.
+    int64_t at = lg_queue_take(&j->queue, j->run);
+    while (at < total) {
+        int64_t next = lg_queue_take(&j->queue, j->run);
 
-        for (int p = 0; p < j->n_parts; p++) {
-            int64_t first = j->first_unit[p], next = j->first_unit[p + 1];
-            int64_t from = at > first ? at : first, to = end < next ? end : next;
-
-            if (from < to)
-                part_units(j, &j->parts[p], from - first, to - first, tiles);
-        }
+        run_units(j, at, next, tiles);
+        at = next;
     }
 }
 
@@ -110,14 +136,14 @@ void lg_cpu_linear(lg_cpu *c, const lg_tensor *x, const lg_part *parts, int n_pa
         LG_ASSERT(parts[p].w->n_in == x->cols);
         wants[lg_product_act(c, parts[p].w)] = true;
     }
-    j.acts[LG_ACT_F32] = (lg_acts){(const uint8_t *)x->p, (size_t)x->stride * sizeof(float)};
+    j.acts[LG_ACT_F32] = (lg_acts){.p = (const uint8_t *)x->p, .stride = (size_t)x->stride * sizeof(float)};
     for (int kind = LG_ACT_Q32; kind < LG_ACT_KINDS; kind++) {
         size_t stride = lg_act_bytes((lg_act_kind)kind, x->cols);
 
         if (!wants[kind])
             continue;
         j.quantised[kind] = lg_cpu_carve(&at, stride * (size_t)j.n_cols);
-        j.acts[kind] = (lg_acts){j.quantised[kind], stride};
+        j.acts[kind] = (lg_acts){.p = j.quantised[kind], .stride = stride};
     }
     j.tiles_bytes = lg_product_tiles(x->cols);
     j.tiles = lg_cpu_carve(&at, j.tiles_bytes * (size_t)c->n_threads);

@@ -97,27 +97,35 @@ static void quantise_part(const lg_cpu *c, lg_act_kind kind, const float *x, int
 }
 
 // silu(gate h) * up h for rows [row, row + n) of a group, columns [col, col + n_cols) of its entries, to
-// out[column * out_stride + i].
+// out[column * out_stride + i]. `next`: what this thread reads afterwards.
 static void gate_up(const moe_job *j, const group *g, int row, int n, int col, int n_cols, float *out,
-                    size_t out_stride, char *scratch)
+                    size_t out_stride, lg_span next, char *scratch)
 {
     const lg_cpu *c = j->c;
-    void *tiles = lg_cpu_carve(&scratch, j->tiles_bytes);
+    const side *s = g->of;
+    lg_product_args p = {.expert = g->expert, .idx = j->column + g->first + col, .n_cols = n_cols,
+                         .y_stride = LG_BLOCK_ROWS, .tiles = lg_cpu_carve(&scratch, j->tiles_bytes)};
     float *gate = lg_cpu_carve(&scratch, (size_t)n_cols * LG_BLOCK_ROWS * sizeof(float));
     float *up = lg_cpu_carve(&scratch, (size_t)n_cols * LG_BLOCK_ROWS * sizeof(float));
-    lg_mat mg = lg_product_mat(g->of->gate, g->expert), mu = lg_product_mat(g->of->up, g->expert);
-    const int32_t *idx = j->column + g->first + col;
 
     for (int at = 0; at < n; at += LG_BLOCK_ROWS) {
-        int rows = n - at < LG_BLOCK_ROWS ? n - at : LG_BLOCK_ROWS;
+        bool last = n - at <= LG_BLOCK_ROWS;
 
-        lg_product(c, g->of->gate, &mg, row + at, rows, &j->acts[lg_product_act(c, g->of->gate)], idx, n_cols, gate,
-                   LG_BLOCK_ROWS, tiles);
-        lg_product(c, g->of->up, &mu, row + at, rows, &j->acts[lg_product_act(c, g->of->up)], idx, n_cols, up,
-                   LG_BLOCK_ROWS, tiles);
+        p.row = row + at;
+        p.n_rows = last ? n - at : LG_BLOCK_ROWS;
+        p.w = s->gate;
+        p.x = &j->acts[lg_product_act(c, p.w)];
+        p.y = gate;
+        p.next = lg_product_span(s->up, g->expert, p.row, p.n_rows);
+        lg_product(c, &p);
+        p.w = s->up;
+        p.x = &j->acts[lg_product_act(c, p.w)];
+        p.y = up;
+        p.next = last ? next : lg_product_span(s->gate, g->expert, p.row + p.n_rows, LG_BLOCK_ROWS);
+        lg_product(c, &p);
         for (int i = 0; i < n_cols; i++)
             c->k.swiglu(gate + (size_t)i * LG_BLOCK_ROWS, up + (size_t)i * LG_BLOCK_ROWS,
-                        out + (size_t)i * out_stride + at, rows);
+                        out + (size_t)i * out_stride + at, p.n_rows);
     }
 }
 
@@ -132,7 +140,7 @@ static float *raw_row(const group *g, int col)
 }
 
 // A fine item: rows [row, row + n) for all columns of the group. Whoever completes a quantisation block quantises it.
-static void fine_item(moe_job *j, const group *g, int row, int n, char *scratch)
+static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, char *scratch)
 {
     const side *s = g->of;
     int block = s->mid_kind == LG_ACT_Q256 ? 256 : FINE_ROWS, start = row / block * block;
@@ -140,32 +148,40 @@ static void fine_item(moe_job *j, const group *g, int row, int n, char *scratch)
     atomic_int *done = &j->done[g->first_block + row / block];
 
     if (s->mid_kind == LG_ACT_F32) {
-        gate_up(j, g, row, n, 0, g->n, (float *)(void *)mid_row(g, 0) + row, s->mid_stride / sizeof(float), scratch);
+        gate_up(j, g, row, n, 0, g->n, (float *)(void *)mid_row(g, 0) + row, s->mid_stride / sizeof(float), next,
+                scratch);
         return;
     }
-    gate_up(j, g, row, n, 0, g->n, raw_row(g, 0) + row, (size_t)s->ffn, scratch);
+    gate_up(j, g, row, n, 0, g->n, raw_row(g, 0) + row, (size_t)s->ffn, next, scratch);
     if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < ceil_div(rows, FINE_ROWS))
         return;
     for (int col = 0; col < g->n; col++)
         quantise_part(j->c, s->mid_kind, raw_row(g, col) + start, rows, mid_row(g, col), s->ffn, start);
 }
 
-static void coarse_item(const moe_job *j, const group *g, int row, int n, int col, int n_cols, char *scratch)
+static void coarse_item(const moe_job *j, const group *g, int row, int n, int col, int n_cols, lg_span next,
+                        char *scratch)
 {
     const side *s = g->of;
 
     if (s->mid_kind == LG_ACT_F32) {
-        gate_up(j, g, row, n, col, n_cols, (float *)(void *)mid_row(g, col) + row, s->mid_stride / sizeof(float),
+        gate_up(j, g, row, n, col, n_cols, (float *)(void *)mid_row(g, col) + row, s->mid_stride / sizeof(float), next,
                 scratch);
         return;
     }
     float *raw = lg_cpu_carve(&scratch, (size_t)COARSE_COLS * COARSE_ROWS * sizeof(float));
-    gate_up(j, g, row, n, col, n_cols, raw, COARSE_ROWS, scratch);
+    gate_up(j, g, row, n, col, n_cols, raw, COARSE_ROWS, next, scratch);
     for (int i = 0; i < n_cols; i++)
         quantise_part(j->c, s->mid_kind, raw + (size_t)i * COARSE_ROWS, n, mid_row(g, col + i), s->ffn, row);
 }
 
-static void first_half_item(moe_job *j, int64_t item, char *scratch)
+// The group, first row and first column of an item of the first half.
+typedef struct place {
+    const group *of;
+    int row, col;
+} place;
+
+static place find_item(const moe_job *j, int64_t item)
 {
     int low = 0, high = j->n_groups - 1;
 
@@ -178,20 +194,41 @@ static void first_half_item(moe_job *j, int64_t item, char *scratch)
             high = mid - 1;
     }
     const group *g = &j->groups[low];
-    int step = block_rows(j), blocks = ceil_div(g->of->ffn, step);
-    int nth = (int)(item - g->first_item), row = nth % blocks * step;
-    int n = g->of->ffn - row < step ? g->of->ffn - row : step;
+    int blocks = ceil_div(g->of->ffn, block_rows(j)), nth = (int)(item - g->first_item);
 
-    if (j->fine) {
-        fine_item(j, g, row, n, scratch);
-        return;
-    }
-    int col = nth / blocks * COARSE_COLS;
-    coarse_item(j, g, row, n, col, g->n - col < COARSE_COLS ? g->n - col : COARSE_COLS, scratch);
+    return (place){g, nth % blocks * block_rows(j), nth / blocks * COARSE_COLS};
 }
 
-// Output rows [row, row + n), all columns.
-static void second_half_item(const moe_job *j, int row, int n, char *scratch)
+static lg_span item_span(const moe_job *j, int64_t item)
+{
+    if (item >= j->n_items)
+        return (lg_span){0};
+    place p = find_item(j, item);
+    return lg_product_span(p.of->of->gate, p.of->expert, p.row, LG_BLOCK_ROWS);
+}
+
+static void first_half_item(moe_job *j, int64_t item, int64_t next_item, char *scratch)
+{
+    place p = find_item(j, item);
+    const group *g = p.of;
+    int n = g->of->ffn - p.row < block_rows(j) ? g->of->ffn - p.row : block_rows(j);
+    lg_span next = item_span(j, next_item);
+
+    if (j->fine)
+        fine_item(j, g, p.row, n, next, scratch);
+    else
+        coarse_item(j, g, p.row, n, p.col, g->n - p.col < COARSE_COLS ? g->n - p.col : COARSE_COLS, next, scratch);
+}
+
+static lg_span down_span(const moe_job *j, int group_no, int64_t row)
+{
+    const group *g = &j->groups[group_no];
+
+    return lg_product_span(g->of->down, g->expert, row, j->out_rows);
+}
+
+// Output rows [row, row + n), all columns; this thread goes on at next_row.
+static void second_half_item(const moe_job *j, int row, int n, int64_t next_row, char *scratch)
 {
     const lg_cpu *c = j->c;
     void *tiles = lg_cpu_carve(&scratch, j->tiles_bytes);
@@ -199,10 +236,19 @@ static void second_half_item(const moe_job *j, int row, int n, char *scratch)
 
     for (int i = 0; i < j->n_groups; i++) {
         const group *g = &j->groups[i];
-        lg_mat m = lg_product_mat(g->of->down, g->expert);
-        lg_acts mid = {mid_row(g, 0), g->of->mid_stride};
+        lg_acts mid = {.p = mid_row(g, 0), .stride = g->of->mid_stride};
+        bool last = i + 1 == j->n_groups;
 
-        lg_product(c, g->of->down, &m, row, n, &mid, NULL, g->n, down + (size_t)g->first * OUT_ROWS, OUT_ROWS, tiles);
+        lg_product(c, &(lg_product_args){.w = g->of->down,
+                                         .expert = g->expert,
+                                         .row = row,
+                                         .n_rows = n,
+                                         .x = &mid,
+                                         .n_cols = g->n,
+                                         .y = down + (size_t)g->first * OUT_ROWS,
+                                         .y_stride = OUT_ROWS,
+                                         .next = last ? down_span(j, 0, next_row) : down_span(j, i + 1, row),
+                                         .tiles = tiles});
     }
     for (int col = 0; col < j->n_cols; col++) {
         float *out = lg_cpu_row(&j->a->out, col) + row;
@@ -235,12 +281,22 @@ static void work(void *ctx, int thread, int n_threads)
         quantise_input(j, (int)from, (int)to);
         lg_pool_barrier(j->c->pool);
     }
-    for (int64_t i = lg_queue_take(&j->first_half, 1); i < j->n_items; i = lg_queue_take(&j->first_half, 1))
-        first_half_item(j, i, scratch);
+    // Items are taken one ahead, so that the start of the next is on its way while this one runs.
+    int64_t item = lg_queue_take(&j->first_half, 1);
+    while (item < j->n_items) {
+        int64_t next = lg_queue_take(&j->first_half, 1);
+
+        first_half_item(j, item, next, scratch);
+        item = next;
+    }
+    int64_t row = lg_queue_take(&j->second_half, j->out_rows);
     lg_pool_barrier(j->c->pool);
-    for (int64_t r = lg_queue_take(&j->second_half, j->out_rows); r < hidden;
-         r = lg_queue_take(&j->second_half, j->out_rows))
-        second_half_item(j, (int)r, hidden - (int)r < j->out_rows ? hidden - (int)r : j->out_rows, scratch);
+    while (row < hidden) {
+        int64_t next = lg_queue_take(&j->second_half, j->out_rows);
+
+        second_half_item(j, (int)row, hidden - (int)row < j->out_rows ? hidden - (int)row : j->out_rows, next, scratch);
+        row = next;
+    }
 }
 
 static void add_group(moe_job *j, const side *s, int expert, int first, int n, int *blocks)
@@ -331,7 +387,7 @@ static void place_input(moe_job *j, const side *s, char **at)
         if (kind == LG_ACT_F32 || j->quantised[kind])
             continue;
         j->quantised[kind] = lg_cpu_carve(at, lg_act_bytes(kind, h->cols) * (size_t)j->n_cols);
-        j->acts[kind] = (lg_acts){j->quantised[kind], lg_act_bytes(kind, h->cols)};
+        j->acts[kind] = (lg_acts){.p = j->quantised[kind], .stride = lg_act_bytes(kind, h->cols)};
         j->quantises = j->n_cols > LG_CPU_EXACT_ROWS;
     }
 }
@@ -348,7 +404,7 @@ void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a)
     make_side(&j.routed, c, a->gate, a->up, a->down);
     make_side(&j.shared, c, a->shared_gate, a->shared_up, a->shared_down);
 
-    j.acts[LG_ACT_F32] = (lg_acts){(const uint8_t *)a->h.p, (size_t)a->h.stride * sizeof(float)};
+    j.acts[LG_ACT_F32] = (lg_acts){.p = (const uint8_t *)a->h.p, .stride = (size_t)a->h.stride * sizeof(float)};
     place_input(&j, &j.routed, &at);
     place_input(&j, &j.shared, &at);
     place_side(&j.routed, &j, entries, 0, &at);

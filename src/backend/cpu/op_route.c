@@ -14,7 +14,6 @@ enum { SERIAL_CHOICE = 4 }; // rows up to which the caller chooses alone, withou
 typedef struct route_job {
     const lg_cpu *c;
     const lg_route_args *a;
-    lg_mat router;
     const float *bias; // or NULL
     int n_rows, n_expert;
     float *logits;     // [row][expert]; becomes probabilities
@@ -98,13 +97,19 @@ static void choose_rows(const route_job *j, int from, int to)
 static void work(void *ctx, int thread, int n_threads)
 {
     route_job *j = ctx;
-    lg_acts x = {(const uint8_t *)j->a->h.p, (size_t)j->a->h.stride * sizeof(float)};
+    lg_acts x = {.p = (const uint8_t *)j->a->h.p, .stride = (size_t)j->a->h.stride * sizeof(float)};
 
     for (int64_t r = lg_queue_take(&j->queue, ROUTE_ROWS); r < j->n_expert; r = lg_queue_take(&j->queue, ROUTE_ROWS)) {
         int n = j->n_expert - (int)r < ROUTE_ROWS ? j->n_expert - (int)r : ROUTE_ROWS;
 
-        lg_product(j->c, j->a->router, &j->router, (int)r, n, &x, NULL, j->n_rows, j->logits + r, (size_t)j->n_expert,
-                   j->tiles + (size_t)thread * j->tiles_bytes);
+        lg_product(j->c, &(lg_product_args){.w = j->a->router,
+                                            .row = (int)r,
+                                            .n_rows = n,
+                                            .x = &x,
+                                            .n_cols = j->n_rows,
+                                            .y = j->logits + r,
+                                            .y_stride = (size_t)j->n_expert,
+                                            .tiles = j->tiles + (size_t)thread * j->tiles_bytes});
     }
     if (j->n_rows > SERIAL_CHOICE) {
         int64_t from, to;
@@ -123,7 +128,6 @@ void lg_cpu_route(lg_cpu *c, const lg_route_args *a)
     if (j.n_rows == 0)
         return;
     LG_ASSERT(a->router->type == LG_F32 && a->router->n_in == a->h.cols && a->out.k <= j.n_expert);
-    j.router = lg_product_mat(a->router, 0);
     j.bias = a->bias ? a->bias->data : NULL;
     j.logits = lg_cpu_carve(&at, (size_t)j.n_rows * (size_t)j.n_expert * sizeof(float));
     j.tiles_bytes = lg_product_tiles(a->h.cols);

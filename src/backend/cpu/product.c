@@ -8,16 +8,30 @@
 
 // From this many columns on, unpacking 16 rows and running gemm beats one gemv a column (docs/decisions/0030).
 enum { GEMM_MIN_COLS = 4 };
-// Activation bytes that a pass over the tiles of a block touches.
-enum { COLS_BYTES = 128 << 10 };
+// What a pass over a few tiles touches: unpacked codes, and activations (at least MIN_GROUP columns).
+enum { TILES_BYTES = 192 << 10, COLS_BYTES = 128 << 10, MIN_GROUP = 32 };
 
-lg_mat lg_product_mat(const lg_weight *w, int expert)
+// Few columns: bytes of the next piece to fetch at once; the kernel's own fetching covers what follows.
+enum { START_BYTES = 4096 };
+
+static lg_mat matrix(const lg_weight *w, int expert)
 {
     size_t row = 0;
     bool whole = lg_row_bytes(w->type, (uint64_t)w->n_in, &row);
 
     LG_ASSERT(whole);
     return (lg_mat){(const uint8_t *)w->data + row * (size_t)w->n_out * (size_t)expert, row, w->n_in};
+}
+
+lg_span lg_product_span(const lg_weight *w, int expert, int64_t row, int n_rows)
+{
+    lg_mat m = matrix(w, expert);
+
+    if (row >= w->n_out)
+        return (lg_span){0};
+    if (n_rows > w->n_out - (int)row)
+        n_rows = w->n_out - (int)row;
+    return (lg_span){m.p + (size_t)row * m.row_bytes, (size_t)n_rows * m.row_bytes};
 }
 
 size_t lg_product_tiles(int n_in)
@@ -32,69 +46,88 @@ void lg_product_quant(const lg_cpu *c, lg_act_kind kind, const float *x, size_t 
         c->k.quant[kind](x + (size_t)r * x_stride, n_in, out + (size_t)r * lg_act_bytes(kind, n_in));
 }
 
-static void few_columns(const lg_type_kernels *k, const lg_mat *w, int row, int n_rows, const lg_acts *x,
-                        const int32_t *idx, int n_cols, float *y, size_t y_stride)
+static void few_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a)
 {
-    int step = n_cols == 1 ? n_rows : LG_TILE_ROWS;
+    int step = a->n_cols == 1 ? a->n_rows : LG_TILE_ROWS;
 
-    for (int r = 0; r < n_rows; r += step) {
-        int n = n_rows - r < step ? n_rows - r : step;
+    for (size_t i = 0; i < a->next.bytes && i < START_BYTES; i += 64)
+        __builtin_prefetch(a->next.p + i, 0, 2);
+    for (int r = 0; r < a->n_rows; r += step) {
+        int n = a->n_rows - r < step ? a->n_rows - r : step;
 
-        for (int col = 0; col < n_cols; col++)
-            k->gemv(w, row + r, n, x->p + (size_t)(idx ? idx[col] : col) * x->stride,
-                    y + (size_t)col * y_stride + (size_t)r);
+        for (int col = 0; col < a->n_cols; col++)
+            k->gemv(m, a->row + r, n, a->x->p + (size_t)(a->idx ? a->idx[col] : col) * a->x->stride,
+                    a->y + (size_t)col * a->y_stride + (size_t)r);
     }
 }
 
-static void many_columns(const lg_type_kernels *k, const lg_mat *w, int row, int n_rows, const lg_acts *x,
-                         const int32_t *idx, int n_cols, float *y, size_t y_stride, char *tiles)
+// Part i of n of a span.
+static lg_span part_of(lg_span s, int i, int n)
 {
-    size_t tile = lg_tile_bytes(w->n_in);
-    int group = (int)(COLS_BYTES / x->stride / 8 * 8);
+    size_t each = (s.bytes / (size_t)n + 64) / 64 * 64, from = each * (size_t)i;
 
-    LG_ASSERT(n_rows <= LG_BLOCK_ROWS);
-    if (group < 8)
-        group = 8;
-    for (int r = 0; r < n_rows; r += LG_TILE_ROWS) {
-        int n = n_rows - r < LG_TILE_ROWS ? n_rows - r : LG_TILE_ROWS;
+    if (from >= s.bytes)
+        return (lg_span){0};
+    return (lg_span){s.p + from, s.bytes - from < each ? s.bytes - from : each};
+}
 
-        k->unpack(w, row + r, n, tiles + (size_t)(r / LG_TILE_ROWS) * tile);
-    }
-    for (int col = 0; col < n_cols; col += group) {
-        int cols = n_cols - col < group ? n_cols - col : group;
-        lg_acts from = {idx ? x->p : x->p + (size_t)col * x->stride, x->stride};
+// Tiles [first, first + n_tiles) of a block: unpacked once, then all columns, in groups that stay in L2 beside them.
+static void tiles_times_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a, int first,
+                                int n_tiles, lg_span next)
+{
+    size_t tile = lg_tile_bytes(m->n_in), stride = a->x->stride;
+    int group = (int)(COLS_BYTES / stride / 8 * 8);
 
-        for (int r = 0; r < n_rows; r += LG_TILE_ROWS) {
-            int n = n_rows - r < LG_TILE_ROWS ? n_rows - r : LG_TILE_ROWS;
+    if (group < MIN_GROUP)
+        group = MIN_GROUP;
+    int n_groups = (a->n_cols + group - 1) / group;
+    for (int g = -1; g < n_groups; g++) {
+        int col = g * group, cols = a->n_cols - col < group ? a->n_cols - col : group;
 
-            k->gemm(tiles + (size_t)(r / LG_TILE_ROWS) * tile, w->n_in, n, &from, idx ? idx + col : NULL, cols,
-                    y + (size_t)col * y_stride + (size_t)r, y_stride);
+        for (int t = 0; t < n_tiles; t++) {
+            int r = (first + t) * LG_TILE_ROWS, n = a->n_rows - r < LG_TILE_ROWS ? a->n_rows - r : LG_TILE_ROWS;
+            void *at = (char *)a->tiles + (size_t)t * tile;
+
+            if (g < 0) {
+                k->unpack(m, a->row + r, n, at);
+                continue;
+            }
+            lg_acts x = {.p = a->idx ? a->x->p : a->x->p + (size_t)col * stride,
+                         .stride = stride,
+                         .ahead = part_of(next, g * n_tiles + t, n_groups * n_tiles)};
+            k->gemm(at, m->n_in, n, &x, a->idx ? a->idx + col : NULL, cols,
+                    a->y + (size_t)col * a->y_stride + (size_t)r, a->y_stride);
         }
     }
 }
 
-// What the products of matrix m, one of w's, are multiplied by.
-static float scale_of(const lg_weight *w, const lg_mat *m)
+static void many_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a)
 {
-    size_t bytes = m->row_bytes * (size_t)w->n_out;
+    int n_tiles = (a->n_rows + LG_TILE_ROWS - 1) / LG_TILE_ROWS;
+    int at_once = TILES_BYTES / (LG_TILE_ROWS * m->n_in);
 
-    if (!w->expert_scale)
-        return w->scale;
-    return w->scale * w->expert_scale[(size_t)(m->p - (const uint8_t *)w->data) / bytes];
+    LG_ASSERT(a->n_rows <= LG_BLOCK_ROWS);
+    if (at_once < 1)
+        at_once = 1;
+    for (int t = 0; t < n_tiles; t += at_once) {
+        int n = n_tiles - t < at_once ? n_tiles - t : at_once;
+
+        tiles_times_columns(k, m, a, t, n, part_of(a->next, t / at_once, (n_tiles + at_once - 1) / at_once));
+    }
 }
 
-void lg_product(const lg_cpu *c, const lg_weight *w, const lg_mat *m, int row, int n_rows, const lg_acts *x,
-                const int32_t *idx, int n_cols, float *y, size_t y_stride, void *tiles)
+void lg_product(const lg_cpu *c, const lg_product_args *a)
 {
-    const lg_type_kernels *k = &c->k.type[w->type];
-    float scale = scale_of(w, m);
+    const lg_type_kernels *k = &c->k.type[a->w->type];
+    lg_mat m = matrix(a->w, a->expert);
+    float scale = a->w->expert_scale ? a->w->scale * a->w->expert_scale[a->expert] : a->w->scale;
 
-    if (n_cols < GEMM_MIN_COLS)
-        few_columns(k, m, row, n_rows, x, idx, n_cols, y, y_stride);
+    if (a->n_cols < GEMM_MIN_COLS)
+        few_columns(k, &m, a);
     else
-        many_columns(k, m, row, n_rows, x, idx, n_cols, y, y_stride, tiles);
+        many_columns(k, &m, a);
     if (scale != 1.0f)
-        for (int col = 0; col < n_cols; col++)
-            for (int i = 0; i < n_rows; i++)
-                y[(size_t)col * y_stride + (size_t)i] *= scale;
+        for (int col = 0; col < a->n_cols; col++)
+            for (int i = 0; i < a->n_rows; i++)
+                a->y[(size_t)col * a->y_stride + (size_t)i] *= scale;
 }

@@ -12,9 +12,6 @@
 /* Rows that are unpacked together: 64 rows of 2048 inputs are 128 KiB of int8, a quarter of a typical L2. */
 enum { LG_BLOCK_ROWS = 64 };
 
-/* Matrix `expert` of a weight (0 for a plain matrix). */
-lg_mat lg_product_mat(const lg_weight *w, int expert);
-
 /* How the weight wants its input. */
 static inline lg_act_kind lg_product_act(const lg_cpu *c, const lg_weight *w)
 {
@@ -28,10 +25,22 @@ size_t lg_product_tiles(int n_in);
 void lg_product_quant(const lg_cpu *c, lg_act_kind kind, const float *x, size_t x_stride, int n_in, int from, int to,
                       uint8_t *out);
 
-/* y[col * y_stride + i] = scale of m * row (row + i) of m . activation idx[col] (col when idx is NULL); m is one matrix of
- * w. n_rows is at most LG_BLOCK_ROWS unless n_cols is 1. `tiles`: lg_product_tiles(n_in) bytes of this thread, 64-byte
- * aligned. */
-void lg_product(const lg_cpu *c, const lg_weight *w, const lg_mat *m, int row, int n_rows, const lg_acts *x,
-                const int32_t *idx, int n_cols, float *y, size_t y_stride, void *tiles);
+/* Rows [row, row + n_rows) of a matrix, as bytes; clipped to the matrix. Empty when row is past its end. */
+lg_span lg_product_span(const lg_weight *w, int expert, int64_t row, int n_rows);
+
+/* y[col * y_stride + i] = scale * row (row + i) of matrix `expert` of w . activation idx[col] (col when idx is NULL).
+ * n_rows is at most LG_BLOCK_ROWS unless n_cols is 1. */
+typedef struct lg_product_args {
+    const lg_weight *w;
+    int expert, row, n_rows;
+    const lg_acts *x;
+    const int32_t *idx;
+    int n_cols;
+    float *y;
+    size_t y_stride;
+    lg_span next; /* weights that this thread reads afterwards: the jump to them costs as much as reading a short piece */
+    void *tiles;  /* lg_product_tiles(n_in) bytes of this thread, 64-byte aligned */
+} lg_product_args;
+void lg_product(const lg_cpu *c, const lg_product_args *a);
 
 #endif
