@@ -110,6 +110,8 @@ static fe_result hex_byte(const lg_term *t, uint8_t b, uint32_t *fe, uint32_t *c
     } else {
         *cp = v;
     }
+    if (t->canonical && (*cp > 0x1f || (*cp >= 8 && *cp <= 13 && *cp != 11))) // has a shorter spelling
+        return FE_DEAD;
     *fe = FE_NORMAL;
     return FE_CHAR;
 }
