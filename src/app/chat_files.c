@@ -54,7 +54,7 @@ bool lg_chat_history_path(char *out)
 {
     if (!state_dir("", out) || strlen(out) + sizeof "/chat_history" > LG_PATH_BYTES)
         return false;
-    (void)strcat(out, "/chat_history");
+    (void)memcpy(out + strlen(out), "/chat_history", sizeof "/chat_history");
     return true;
 }
 

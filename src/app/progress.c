@@ -63,9 +63,14 @@ static void cells(char *out, int n, double share, bool utf8)
 {
     int full = (int)(share * n + 0.5);
 
+    for (int i = 0; i < n; i++) { // at most CELLS_MAX * 3 bytes
+        const char *cell = i < full ? (utf8 ? "█" : "#") : (utf8 ? "░" : ".");
+        size_t bytes = strlen(cell);
+
+        memcpy(out, cell, bytes);
+        out += bytes;
+    }
     *out = '\0';
-    for (int i = 0; i < n; i++) // at most CELLS_MAX * 3 bytes
-        (void)strcat(out, i < full ? (utf8 ? "█" : "#") : (utf8 ? "░" : "."));
 }
 
 void lg_bar_line(const lg_bar *b, uint64_t now_us, int width, char *out, size_t n)
