@@ -1,9 +1,10 @@
 /*
- * backend/cpu/avx512_common: what the AVX-512 VNNI kernels share, on top of the AVX2 level's headers. Static inline.
+ * backend/cpu/avx512_common: what the AVX-512 VNNI kernels share, on top of the AVX2 level's headers.
  *
- * This level reads the AVX2 level's tiles (a step of four codes of 16 rows is one zmm) and block heads, so unpack stays
- * that level's. vpdpbusd multiplies unsigned by signed bytes and does not saturate: signed codes w go in as w + 128, which
- * is w ^ 0x80, and 128 times the sum of the activations, known from quantisation, comes off.
+ * This level reads the AVX2 level's tiles (a step of four codes of 16 rows is one zmm) and block heads, so
+ * unpack stays that level's. vpdpbusd multiplies unsigned by signed bytes and does not saturate: signed codes
+ * w go in as w + 128, which is w ^ 0x80, and 128 times the sum of the activations, known from quantisation,
+ * comes off.
  */
 #ifndef LG_BACKEND_CPU_AVX512_COMMON_H
 #define LG_BACKEND_CPU_AVX512_COMMON_H
@@ -19,8 +20,8 @@ LG_INLINE __m512i load512(const void *p)
 {
     return _mm512_loadu_si512(p);
 }
-/* The same, once: for values used twice, which the compiler would rather load twice. A row's loads mostly touch two cache
- * lines. */
+/* The same, once: for values used twice, which the compiler would rather load twice. A row's loads mostly
+ * touch two cache lines. */
 LG_INLINE __m512i load512_once(const void *p)
 {
     __m512i v = load512(p);

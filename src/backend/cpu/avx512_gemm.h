@@ -1,9 +1,10 @@
 /*
  * backend/cpu/avx512_gemm: the AVX2 level's tiles times columns, AVX-512 VNNI.
  *
- * A step of a tile, four codes of 16 rows, is one zmm, and one vpdpbusd multiplies it by four activations of a column,
- * broadcast from memory. Sums of a sub-block are int32 from the start: one vpmulld by the scale for each 8 (or 4) steps.
- * All integers are exact, and lanes are rows, so the f32 operations of a row are those of kernels.h in their order.
+ * A step of a tile, four codes of 16 rows, is one zmm, and one vpdpbusd multiplies it by four activations of
+ * a column, broadcast from memory. Sums of a sub-block are int32 from the start: one vpmulld by the scale for
+ * each 8 (or 4) steps. All integers are exact, and lanes are rows, so the f32 operations of a row are those
+ * of kernels.h in their order.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMM_H
 #define LG_BACKEND_CPU_AVX512_GEMM_H
@@ -13,8 +14,8 @@
 enum { VNNI_COLS = 4 }; /* of gemm_sliced */
 
 /* part[c] += steps [step, step + n) of the tile times column c. Codes are unsigned, or signed with `up`. */
-LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, const uint8_t *const *q, int n_cols,
-                              __m512i *part)
+LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, const uint8_t *const *q,
+                              int n_cols, __m512i *part)
 {
     LG_UNROLL(8)
     for (int k = step; k < step + n; k++) {
@@ -35,7 +36,8 @@ LG_INLINE __m512i load_scales(const uint8_t *p)
 }
 
 /* sum[c] = mins times the activation sums of column c, given as int16 pairs. */
-LG_INLINE void min_sums_vnni(const uint8_t *mins, int n_pairs, const int16_t *const *sums, int n_cols, __m512i *sum)
+LG_INLINE void min_sums_vnni(const uint8_t *mins, int n_pairs, const int16_t *const *sums, int n_cols,
+                             __m512i *sum)
 {
     for (int c = 0; c < n_cols; c++)
         sum[c] = _mm512_setzero_si512();
@@ -58,8 +60,8 @@ LG_INLINE __m512 add_block_vnni(const uint8_t *d, float da, __m512i v, bool minu
 enum { VNNI_Q45_K, VNNI_Q6_K };
 
 /* Unsigned codes: Q4_K and Q5_K, whose tiles are alike, and Q6_K. See gemm_sliced. */
-LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
-                           float *acc)
+LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
+                           int n_cols, float *acc)
 {
     const bool six = form == VNNI_Q6_K;
     const int groups = six ? 16 : 8, steps = 64 / groups;
@@ -105,8 +107,8 @@ LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int
 }
 
 /* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). */
-LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                                  int n_cols, float *acc)
+LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, int at, int n,
+                                  const uint8_t *const *x, int n_cols, float *acc)
 {
     // Times a pair of activation sums: 128 off for the first, or for the second.
     const __m512i minus_128[2] = {_mm512_set1_epi32(0x0000FF80), _mm512_set1_epi32((int)0xFF800000u)};
@@ -135,7 +137,8 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
             min_sums_vnni(slice + SIGNED_MINS, 8, sums, n_cols, min);
         for (int c = 0; c < n_cols; c++) {
             float da = act_scales(x[c], n_in)[k0 / 256];
-            __m512 sum = add_block_vnni(slice + SIGNED_D, da, dot[c], false, _mm512_loadu_ps(acc + LG_TILE_ROWS * c));
+            __m512 sum =
+                add_block_vnni(slice + SIGNED_D, da, dot[c], false, _mm512_loadu_ps(acc + LG_TILE_ROWS * c));
 
             if (has_min)
                 sum = add_block_vnni(slice + SIGNED_M, da, min[c], false, sum);
@@ -145,8 +148,8 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
 }
 
 /* Signed codes with one f32 scale a run: Q8_0, Q4_0, ... by their shape. */
-LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                             int n_cols, float *sums)
+LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
+                             const uint8_t *const *x, int n_cols, float *sums)
 {
     const int elems = variant == RUN_16 ? 16 : 32;
     const bool has_min = variant == RUN_32_MIN;
@@ -172,7 +175,8 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
 
             acc[c] = add_block_vnni(d, da, dot[c], false, acc[c]);
             if (has_min)
-                acc[c] = add_block_vnni(d + LG_TILE_ROWS * sizeof(float), da, _mm512_set1_epi32(sum[c]), false, acc[c]);
+                acc[c] = add_block_vnni(d + LG_TILE_ROWS * sizeof(float), da, _mm512_set1_epi32(sum[c]),
+                                        false, acc[c]);
         }
     }
     for (int c = 0; c < n_cols; c++)

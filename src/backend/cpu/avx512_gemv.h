@@ -1,9 +1,10 @@
 /*
  * backend/cpu/avx512_gemv: rows in place times one activation row, AVX-512 VNNI.
  *
- * Four rows at a time, as in the AVX2 level and with its sums across lanes. For K-quants vpmaddubsw and vpdpwssd, which
- * multiplies by the sub-block's scale while it adds, are two instructions for 64 codes; vpdpbusd would need a slow vpmulld
- * for the scale. Loads end where a block's field ends: rows may end at an unmapped page.
+ * Four rows at a time, as in the AVX2 level and with its sums across lanes. For K-quants vpmaddubsw and
+ * vpdpwssd, which multiplies by the sub-block's scale while it adds, are two instructions for 64 codes;
+ * vpdpbusd would need a slow vpmulld for the scale. Loads end where a block's field ends: rows may end at an
+ * unmapped page.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMV_H
 #define LG_BACKEND_CPU_AVX512_GEMV_H
@@ -20,7 +21,8 @@ LG_INLINE __m256i sum4_halves(__m512i a, __m512i b, __m512i c, __m512i d)
     __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
     __m256i low = _mm512_castsi512_si256(all), high = _mm512_extracti64x4_epi64(all, 1);
 
-    return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20),
+                            _mm256_permute2x128_si256(low, high, 0x31));
 }
 
 /* acc += d * da * (float)(dot - 128 * sum of the activations), for one block of four rows. */
@@ -121,7 +123,8 @@ LG_INLINE void gemv_q45_k_vnni(bool five, const lg_mat *w, int row, int n_rows, 
                 for (int i = 0; i < 4; i++) {
                     const int32_t *s = scales + 16 * h + i;
                     __m512i v = load512_once(p[i] + codes_at + 64 * h);
-                    __m512i low = _mm512_and_si512(v, low4), high = _mm512_and_si512(_mm512_srli_epi16(v, 4), low4);
+                    __m512i low = _mm512_and_si512(v, low4);
+                    __m512i high = _mm512_and_si512(_mm512_srli_epi16(v, 4), low4);
 
                     if (five) { // bit j is the fifth of sub-block j
                         __m512i f = _mm512_broadcast_i64x4(load256(p[i] + 16));
@@ -137,7 +140,8 @@ LG_INLINE void gemv_q45_k_vnni(bool five, const lg_mat *w, int row, int n_rows, 
                 }
             }
             __m128 d = _mm_set1_ps(da[b]);
-            __m128 sum = _mm_cvtepi32_ps(sum4_i32(fold_i32(dot[0]), fold_i32(dot[1]), fold_i32(dot[2]), fold_i32(dot[3])));
+            __m128 sum = _mm_cvtepi32_ps(
+                sum4_i32(fold_i32(dot[0]), fold_i32(dot[1]), fold_i32(dot[2]), fold_i32(dot[3])));
             acc = _mm_fmadd_ps(_mm_mul_ps(head.d, d), sum, acc);
             acc = _mm_fnmadd_ps(_mm_mul_ps(head.dmin, d), _mm_cvtepi32_ps(head.min_sum), acc);
             for (int i = 0; i < 4; i++)
@@ -157,9 +161,9 @@ static void gemv_q5_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
     gemv_q45_k_vnni(true, w, row, n_rows, x, y);
 }
 
-/* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times the scaled
- * activation sums are taken off at the end. 64 packed bytes are elements 0..63 (low nibbles) and 64..127 (high) of a half
- * block, so that each 128 bits of codes are one group of 16 with its own scale. */
+/* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times
+ * the scaled activation sums are taken off at the end. 64 packed bytes are elements 0..63 (low nibbles) and
+ * 64..127 (high) of a half block, so 128 bits of codes are one group of 16 with its own scale. */
 LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums)
 {
     const __m512i low4 = _mm512_set1_epi8(0x0F), bits = _mm512_set1_epi8(0x30);
@@ -174,7 +178,8 @@ LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums)
     LG_UNROLL(2)
     for (int h = 0; h < 2; h++) {
         __m512i v = load512_once(p + 64 * h), f = _mm512_broadcast_i64x4(load256(p + 128 + 32 * h));
-        __m512i low = _mm512_or_si512(_mm512_and_si512(v, low4), _mm512_and_si512(_mm512_sllv_epi16(f, left), bits));
+        __m512i low =
+            _mm512_or_si512(_mm512_and_si512(v, low4), _mm512_and_si512(_mm512_sllv_epi16(f, left), bits));
         __m512i high = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 4), low4),
                                        _mm512_and_si512(_mm512_srlv_epi16(f, right), bits));
         __m512i first = _mm512_add_epi32(lanes, _mm512_set1_epi16((short)(8 * h)));

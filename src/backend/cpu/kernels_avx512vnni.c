@@ -1,9 +1,9 @@
 /*
- * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): probes and the table entries. The products
- * are in avx512_*.h.
+ * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): probes and the table entries.
+ * The products are in avx512_*.h.
  *
- * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, SwiGLU, and unpack, since
- * both levels share one form of tile. The bits are the same at every level (kernels.h).
+ * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, SwiGLU, and
+ * unpack, since both levels share one form of tile. The bits are the same at every level (kernels.h).
  */
 #include "backend/cpu/avx512_float.h"
 #include "backend/cpu/avx512_gemm.h"
@@ -14,7 +14,8 @@
 static uint64_t probe_read(const void *p, size_t bytes)
 {
     const uint8_t *at = p;
-    __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+    __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                      _mm512_setzero_si512()};
 
     for (size_t i = 0; i < bytes; i += 256) {
         fetch_ahead(at + i, 256);
@@ -35,13 +36,13 @@ static double probe_int8(int64_t rounds)
     __m512i u = _mm512_set1_epi8(3), s = _mm512_set1_epi8(5);
 
     for (int64_t r = 0; r < rounds * 4; r++)
-        __asm__ volatile(MULTIPLY(16) MULTIPLY(17) MULTIPLY(18) MULTIPLY(19) MULTIPLY(20) MULTIPLY(21) MULTIPLY(22)
-                         MULTIPLY(23) MULTIPLY(24) MULTIPLY(25) MULTIPLY(26) MULTIPLY(27) MULTIPLY(28) MULTIPLY(29)
-                         MULTIPLY(30) MULTIPLY(31)
+        __asm__ volatile(MULTIPLY(16) MULTIPLY(17) MULTIPLY(18) MULTIPLY(19) MULTIPLY(20) MULTIPLY(21)
+                         MULTIPLY(22) MULTIPLY(23) MULTIPLY(24) MULTIPLY(25) MULTIPLY(26) MULTIPLY(27)
+                         MULTIPLY(28) MULTIPLY(29) MULTIPLY(30) MULTIPLY(31)
                          :
                          : "v"(u), "v"(s)
-                         : "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25",
-                           "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+                         : "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24",
+                           "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
     return (double)rounds * 64 * 64 * 2;
 }
 
