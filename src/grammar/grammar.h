@@ -16,7 +16,7 @@
 #define LG_GRAMMAR_GRAMMAR_H
 
 #include "base/json.h"
-#include "text/vocab.h"
+#include "text/bpe.h"
 
 typedef struct lg_grammar lg_grammar;
 typedef struct lg_matcher lg_matcher;
@@ -110,6 +110,10 @@ LG_NODISCARD lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_
 LG_NODISCARD lg_status lg_matcher_accept(lg_matcher *m, int32_t token, bool *ok, lg_err *err);
 /* How many of the n tokens are legal one after the other; the state stays. */
 LG_NODISCARD lg_status lg_matcher_check(lg_matcher *m, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err);
+/* Tokens that the grammar leaves no choice about, as the tokenizer would write them, appended to *out; they are not
+ * accepted yet. Where another token could take part of the forced text and more, the choice is the model's and the
+ * token is left out. Possibly none. */
+LG_NODISCARD lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err *err);
 /* Forgets all but the first n tokens; constant time. n is at most lg_matcher_n. */
 void lg_matcher_rollback(lg_matcher *m, size_t n);
 

@@ -284,3 +284,32 @@ void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slic
         for (size_t i = 0; i < t->words; i++)
             mask[i] |= t->done[i];
 }
+
+bool lg_mask_extends(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, uint32_t *stack)
+{
+    const lg_trie *x = &t->all;
+    uint32_t from = 0, end = x->n, depth = 0;
+
+    for (size_t i = 0; i < text.n; i++) { // the node of the text: [from, end) is what lies below
+        while (from < end && x->byte[from] != (uint8_t)text.p[i])
+            from += x->size[from];
+        if (from >= end)
+            return false;
+        end = from + x->size[from];
+        from++;
+    }
+    stack[0] = cfg;
+    for (uint32_t p = from; p < end;) {
+        uint32_t to = lg_auto_next(a, stack[depth], x->byte[p]);
+        if (to == LG_CFG_DEAD) {
+            depth -= x->pops[p] - 1u;
+            p += x->size[p];
+            continue;
+        }
+        if (x->token[p] >= 0)
+            return true;
+        stack[++depth] = to;
+        p++; // no leaf: leaves have tokens
+    }
+    return false;
+}

@@ -35,4 +35,7 @@ struct lg_token_trie {
 void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, uint32_t *stack, uint32_t *mask,
                      uint64_t *nodes);
 
+/* Is there a token that begins with `text`, is longer, and whose further bytes lead on from cfg? */
+bool lg_mask_extends(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, uint32_t *stack);
+
 #endif

@@ -9,6 +9,8 @@
 
 #include "grammar/grammar_int.h"
 
+enum { MAX_FORCED = 2048, UNSURE_BYTES = 32 };
+
 typedef struct place {
     uint32_t cfg;
     uint8_t phase;
@@ -301,6 +303,92 @@ lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err)
     }
     *mask = out;
     return LG_OK;
+}
+
+// The only byte that leads on, or -1 when there is none or a choice.
+static int forced_byte(lg_auto *a, uint32_t cfg, uint32_t *next)
+{
+    lg_cfg c = *lg_auto_cfg(a, cfg);
+    int byte = -1;
+    uint32_t only = cfg;
+
+    for (uint32_t i = 0; i < c.n_item; i++)
+        if (lg_auto_program(a)->edge[lg_auto_item(a, c.item + i)->edge].kind == LG_EDGE_TOKEN)
+            return -1;
+    for (int b = 0; b < 256 && !c.accept; b++) {
+        uint32_t to = lg_auto_next(a, cfg, (uint8_t)b);
+        if (to == LG_CFG_DEAD)
+            continue;
+        if (byte >= 0)
+            return -1;
+        byte = b;
+        only = to;
+    }
+    *next = only;
+    return byte;
+}
+
+// The tokens of text behind its first n_old, which must be as they are, up to where another token could go on.
+static lg_status certain(lg_matcher *m, const lg_bpe *b, lg_str text, size_t context, size_t n_old, uint32_t end,
+                         lg_ids *out, lg_err *err)
+{
+    lg_ids ids = {0};
+    size_t forced = text.n - context, cut = forced, at = 0;
+    lg_status st = lg_bpe_encode(b, text, false, &ids, err);
+
+    if (st != LG_OK)
+        goto out;
+    for (size_t i = 0; i < n_old; i++)
+        if (i >= ids.n || ids.p[i] != m->token[m->n - n_old + i])
+            goto out; // the tokenizer would have written the beginning otherwise
+    for (size_t o = forced > UNSURE_BYTES ? forced - UNSURE_BYTES : 0; o < cut; o++)
+        if (lg_mask_extends(m->t, m->g->automaton, end, (lg_str){text.p + context + o, forced - o}, m->stack))
+            cut = o;
+    for (size_t i = n_old; i < ids.n && st == LG_OK; i++) {
+        at += lg_vocab_bytes(m->t->vocab, ids.p[i]).n;
+        if (at > cut)
+            break;
+        st = lg_ids_add(out, ids.p[i], err);
+    }
+out:
+    lg_ids_free(&ids);
+    return st;
+}
+
+lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err *err)
+{
+    lg_auto *a = m->g->automaton;
+    size_t n_old = 0, context;
+    uint32_t cfg;
+    lg_buf text;
+    lg_status st = LG_OK;
+
+    LG_TRY(refresh(m, err));
+    if (m->at[m->n].phase != LG_PHASE_ANSWER)
+        return LG_OK;
+    lg_buf_init(&text, MAX_FORCED + 2 * m->t->longest + 1);
+    while (n_old < 2 && n_old < m->n && m->at[m->n - n_old - 1].phase == LG_PHASE_ANSWER &&
+           !lg_vocab_is_added(m->t->vocab, m->token[m->n - n_old - 1]))
+        n_old++;
+    for (size_t i = m->n - n_old; i < m->n; i++)
+        (void)lg_buf_adds(&text, lg_vocab_bytes(m->t->vocab, m->token[i]));
+    context = text.n;
+    if (m->g->program.has_keys)
+        lg_auto_mark(a);
+    cfg = m->at[m->n].cfg;
+    while (text.n - context < MAX_FORCED) {
+        int byte = forced_byte(a, cfg, &cfg);
+        if (byte < 0 || !lg_buf_addc(&text, (char)byte))
+            break;
+    }
+    if (text.failed)
+        st = LG_FAIL(err, LG_E_NOMEM, "out of memory in a constrained reply");
+    else if (text.n > context)
+        st = certain(m, b, lg_buf_str(&text), context, n_old, cfg, out, err);
+    if (m->g->program.has_keys)
+        lg_auto_back(a);
+    lg_buf_free(&text);
+    return st == LG_OK ? failure(m, err) : st;
 }
 
 void lg_matcher_caches(lg_matcher *m, bool slices, bool cache)

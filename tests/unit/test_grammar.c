@@ -458,6 +458,62 @@ static void test_depth(void **state)
     lg_grammar_destroy(g);
 }
 
+// With the small recorded vocabulary, whose merges are known: forced text, as tokens, up to where a choice begins.
+static void test_forced(void **state)
+{
+    lg_grammar *g = compile("{\"type\":\"object\",\"properties\":{\"the name\":{\"const\":\"the other\"}},\"required\":"
+                            "[\"the name\"],\"additionalProperties\":false}");
+    lg_token_trie *trie;
+    lg_matcher *m;
+    lg_ids out = {0};
+    lg_buf text;
+    bool ok;
+
+    (void)state;
+    assert_int_equal(lg_token_trie_create(tt_vocab(), &trie, NULL), LG_OK);
+    assert_int_equal(lg_matcher_create(g, trie, LG_PHASE_ANSWER, &m, NULL), LG_OK);
+    lg_buf_init(&text, 1000);
+    for (int round = 0; round < 40 && !lg_matcher_must_stop(m); round++) {
+        const uint32_t *mask;
+        int32_t id = -1;
+        out.n = 0;
+        assert_int_equal(lg_matcher_forced(m, tt_bpe(), &out, NULL), LG_OK);
+        for (size_t i = 0; i < out.n; i++) { // what is forced is legal
+            assert_int_equal(lg_matcher_accept(m, out.p[i], &ok, NULL), LG_OK);
+            assert_true(ok);
+            assert_true(lg_buf_adds(&text, lg_vocab_bytes(tt_vocab(), out.p[i])));
+        }
+        if (lg_matcher_must_stop(m))
+            break;
+        assert_int_equal(lg_matcher_mask(m, &mask, NULL), LG_OK);
+        for (int32_t k = 0; k < lg_vocab_size(tt_vocab()) && id < 0; k++) // else the first that is allowed, but no blank
+            if (allowed(mask, k) && lg_vocab_bytes(tt_vocab(), k).p[0] > ' ')
+                id = k;
+        assert_true(id >= 0);
+        assert_int_equal(lg_matcher_accept(m, id, &ok, NULL), LG_OK);
+        assert_true(ok && lg_buf_adds(&text, lg_vocab_bytes(tt_vocab(), id)));
+    }
+    assert_true(lg_matcher_must_stop(m));
+    assert_string_equal(lg_buf_z(&text), "{\"the name\":\"the other\"}");
+    lg_buf_free(&text);
+    lg_ids_free(&out);
+    lg_matcher_destroy(m);
+
+    // one literal: nothing can go beyond its end, so all of it is forced
+    lg_grammar_destroy(g);
+    g = compile("{\"enum\":[\"xyzzy\"]}");
+    assert_int_equal(lg_matcher_create(g, trie, LG_PHASE_ANSWER, &m, NULL), LG_OK);
+    assert_int_equal(lg_matcher_forced(m, tt_bpe(), &out, NULL), LG_OK);
+    assert_true(out.n >= 2);
+    for (size_t i = 0; i < out.n; i++)
+        assert_int_equal(lg_matcher_accept(m, out.p[i], &ok, NULL), LG_OK);
+    assert_true(lg_matcher_must_stop(m));
+    lg_ids_free(&out);
+    lg_matcher_destroy(m);
+    lg_grammar_destroy(g);
+    lg_token_trie_destroy(trie);
+}
+
 // The table of masks: a configuration met again is not walked again.
 static void test_reuse(void **state)
 {
@@ -492,6 +548,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_walks),  cmocka_unit_test(test_more_walks), cmocka_unit_test(test_rollback),
         cmocka_unit_test(test_phases), cmocka_unit_test(test_depth),      cmocka_unit_test(test_reuse),
+        cmocka_unit_test(test_forced),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
