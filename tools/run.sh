@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
-question='Write a C function that reverses a string in place.'
+question='Write a Python function that reverses a string.'
 log=$(mktemp)
 trap 'rm -f "$log" "$log.err"' EXIT
 
