@@ -11,8 +11,9 @@ enum {
     MAX_ITEMS = 1024, // of a configuration
     MAX_CLOSURE = 8192,
     ROW = 256,
-    BOTTOM = UINT32_MAX, // state of the frame under everything
 };
+
+#define BOTTOM UINT32_MAX // state of the frame under everything
 
 typedef struct frame {
     uint32_t state, reg, keys, below;

@@ -32,6 +32,7 @@ enum {
     LG_MAX_PAIRS = 1 << 20,  /* of a product */
     LG_MAX_NUMBER = 400000,  /* states of a number before trimming */
     LG_MAX_PATTERN_LENGTH = 65536, /* maxLength beside a pattern */
+    LG_MAX_TRAIL = 512,      /* evaluations inside one another */
     LG_MAX_WORK = 60000000,  /* steps of one compilation */
 };
 
@@ -73,6 +74,12 @@ typedef struct lg_compiler {
     size_t literal_bytes;
     size_t n_enum;
     struct lg_lower *lower;
+    /* schema and value of each evaluation that is under way (eval.c) */
+    struct {
+        uint32_t node;
+        const lg_json *value;
+    } trail[LG_MAX_TRAIL];
+    uint32_t n_trail;
 } lg_compiler;
 
 /* Runs fn(c, ctx) with a fresh compiler over the memory of *g, makes the grammar ready, and cleans up. */

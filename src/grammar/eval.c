@@ -212,15 +212,11 @@ bool lg_eval_own(lg_compiler *c, uint32_t node, const lg_json *v, int depth)
     return type != LG_TYPE_OBJECT || object_holds(c, node, v, depth + 1);
 }
 
-bool lg_eval(lg_compiler *c, uint32_t node, const lg_json *v, int depth)
+static bool eval_whole(lg_compiler *c, uint32_t node, const lg_json *v, int depth)
 {
-    const lg_json *j;
     static const char *const lists[] = {"allOf", "anyOf", "oneOf"};
+    const lg_json *j = c->node[node].j;
 
-    lg_schema_check(c, node);
-    j = c->node[node].j;
-    if (!lg_json_is(j, LG_JSON_OBJECT))
-        return lg_json_is(j, LG_JSON_TRUE);
     if (!lg_eval_own(c, node, v, depth))
         return false;
     if (lg_json_get(j, "$ref") && !lg_eval(c, lg_schema_ref(c, node), v, depth + 1))
@@ -233,4 +229,23 @@ bool lg_eval(lg_compiler *c, uint32_t node, const lg_json *v, int depth)
             return false;
     }
     return true;
+}
+
+bool lg_eval(lg_compiler *c, uint32_t node, const lg_json *v, int depth)
+{
+    bool holds;
+
+    lg_schema_check(c, node);
+    if (!lg_json_is(c->node[node].j, LG_JSON_OBJECT))
+        return lg_json_is(c->node[node].j, LG_JSON_TRUE);
+    for (uint32_t i = c->n_trail; i > 0 && c->trail[i - 1].value == v; i--)
+        if (c->trail[i - 1].node == node) // asked for its own sake: no reason to hold
+            return false;
+    if (c->n_trail == LG_MAX_TRAIL)
+        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "references are nested too deep around a literal value");
+    c->trail[c->n_trail].node = node;
+    c->trail[c->n_trail++].value = v;
+    holds = eval_whole(c, node, v, depth);
+    c->n_trail--;
+    return holds;
 }

@@ -338,6 +338,7 @@ static void test_more_walks(void **state)
         "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"integer\"},{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}]}",
         "{\"oneOf\":[{\"type\":\"integer\",\"minimum\":0},{\"type\":\"string\",\"maxLength\":3},{\"type\":\"array\",\"maxItems\":0}]}",
         "{\"type\":\"object\",\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],\"maxProperties\":2}",
+        "{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"integer\"}]}",
         "{\"type\":\"string\",\"maxLength\":20}",
         "{\"type\":\"string\",\"maxLength\":3}",
         "{\"type\":\"string\",\"format\":\"email\",\"maxLength\":12}",
