@@ -16,10 +16,12 @@
 #include "backend/cpu/product.h"
 
 enum {
-    FINE_ROWS = 32,    // gate and up rows of an item with few columns: 2 x 36 KiB for 2048 inputs at Q4_K
-    COARSE_ROWS = 256, // with many: a whole quantisation block
+    FINE_ROWS = 32,    // gate and up rows of an item with few columns, at least; doubled while items remain enough
+    FINE_ITEMS = 16,   // of a thread
+    COARSE_ROWS = 256, // with many columns: a whole quantisation block
     COARSE_COLS = 128, // so that a block of activations and its tiles share L2
-    OUT_ROWS = 64,     // down rows of an item, at most
+    OUT_ROWS = 64,     // down rows of an item, at most; with one column, whose weights come in short pieces, twice that
+    OUT_ITEMS = 4,     // of a thread, at least
 };
 
 // The routed experts, or the shared one.
@@ -46,6 +48,7 @@ typedef struct moe_job {
     const lg_moe_args *a;
     int n_cols, k;
     bool fine;
+    int item_rows;        // gate and up rows of an item
     side routed, shared;
     group *groups;
     int n_groups, n_entries;
@@ -62,11 +65,6 @@ typedef struct moe_job {
     char *thread_scratch;
     size_t thread_bytes, tiles_bytes;
 } moe_job;
-
-static int block_rows(const moe_job *j)
-{
-    return j->fine ? FINE_ROWS : COARSE_ROWS;
-}
 
 static int ceil_div(int a, int b)
 {
@@ -103,16 +101,17 @@ static void gate_up(const moe_job *j, const group *g, int row, int n, int col, i
 {
     const lg_cpu *c = j->c;
     const side *s = g->of;
+    int step = n_cols == 1 ? n : LG_BLOCK_ROWS;
     lg_product_args p = {.expert = g->expert, .idx = j->column + g->first + col, .n_cols = n_cols,
-                         .y_stride = LG_BLOCK_ROWS, .tiles = lg_cpu_carve(&scratch, j->tiles_bytes)};
-    float *gate = lg_cpu_carve(&scratch, (size_t)n_cols * LG_BLOCK_ROWS * sizeof(float));
-    float *up = lg_cpu_carve(&scratch, (size_t)n_cols * LG_BLOCK_ROWS * sizeof(float));
+                         .y_stride = (size_t)step, .tiles = lg_cpu_carve(&scratch, j->tiles_bytes)};
+    float *gate = lg_cpu_carve(&scratch, (size_t)n_cols * (size_t)step * sizeof(float));
+    float *up = lg_cpu_carve(&scratch, (size_t)n_cols * (size_t)step * sizeof(float));
 
-    for (int at = 0; at < n; at += LG_BLOCK_ROWS) {
-        bool last = n - at <= LG_BLOCK_ROWS;
+    for (int at = 0; at < n; at += step) {
+        bool last = n - at <= step;
 
         p.row = row + at;
-        p.n_rows = last ? n - at : LG_BLOCK_ROWS;
+        p.n_rows = last ? n - at : step;
         p.w = s->gate;
         p.x = &j->acts[lg_product_act(c, p.w)];
         p.y = gate;
@@ -121,10 +120,10 @@ static void gate_up(const moe_job *j, const group *g, int row, int n, int col, i
         p.w = s->up;
         p.x = &j->acts[lg_product_act(c, p.w)];
         p.y = up;
-        p.next = last ? next : lg_product_span(s->gate, g->expert, p.row + p.n_rows, LG_BLOCK_ROWS);
+        p.next = last ? next : lg_product_span(s->gate, g->expert, p.row + p.n_rows, step);
         lg_product(c, &p);
         for (int i = 0; i < n_cols; i++)
-            c->k.swiglu(gate + (size_t)i * LG_BLOCK_ROWS, up + (size_t)i * LG_BLOCK_ROWS,
+            c->k.swiglu(gate + (size_t)i * (size_t)step, up + (size_t)i * (size_t)step,
                         out + (size_t)i * out_stride + at, p.n_rows);
     }
 }
@@ -143,7 +142,7 @@ static float *raw_row(const group *g, int col)
 static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, char *scratch)
 {
     const side *s = g->of;
-    int block = s->mid_kind == LG_ACT_Q256 ? 256 : FINE_ROWS, start = row / block * block;
+    int block = s->mid_kind == LG_ACT_Q256 ? 256 : j->item_rows, start = row / block * block;
     int rows = s->ffn - start < block ? s->ffn - start : block;
     atomic_int *done = &j->done[g->first_block + row / block];
 
@@ -153,7 +152,7 @@ static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, 
         return;
     }
     gate_up(j, g, row, n, 0, g->n, raw_row(g, 0) + row, (size_t)s->ffn, next, scratch);
-    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < ceil_div(rows, FINE_ROWS))
+    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < ceil_div(rows, j->item_rows))
         return;
     for (int col = 0; col < g->n; col++)
         quantise_part(j->c, s->mid_kind, raw_row(g, col) + start, rows, mid_row(g, col), s->ffn, start);
@@ -194,9 +193,9 @@ static place find_item(const moe_job *j, int64_t item)
             high = mid - 1;
     }
     const group *g = &j->groups[low];
-    int blocks = ceil_div(g->of->ffn, block_rows(j)), nth = (int)(item - g->first_item);
+    int blocks = ceil_div(g->of->ffn, j->item_rows), nth = (int)(item - g->first_item);
 
-    return (place){g, nth % blocks * block_rows(j), nth / blocks * COARSE_COLS};
+    return (place){g, nth % blocks * j->item_rows, nth / blocks * COARSE_COLS};
 }
 
 static lg_span item_span(const moe_job *j, int64_t item)
@@ -211,7 +210,7 @@ static void first_half_item(moe_job *j, int64_t item, int64_t next_item, char *s
 {
     place p = find_item(j, item);
     const group *g = p.of;
-    int n = g->of->ffn - p.row < block_rows(j) ? g->of->ffn - p.row : block_rows(j);
+    int n = g->of->ffn - p.row < j->item_rows ? g->of->ffn - p.row : j->item_rows;
     lg_span next = item_span(j, next_item);
 
     if (j->fine)
@@ -231,8 +230,9 @@ static lg_span down_span(const moe_job *j, int group_no, int64_t row)
 static void second_half_item(const moe_job *j, int row, int n, int64_t next_row, char *scratch)
 {
     const lg_cpu *c = j->c;
+    size_t stride = (size_t)j->out_rows;
     void *tiles = lg_cpu_carve(&scratch, j->tiles_bytes);
-    float *down = lg_cpu_carve(&scratch, (size_t)j->n_entries * OUT_ROWS * sizeof(float));
+    float *down = lg_cpu_carve(&scratch, (size_t)j->n_entries * stride * sizeof(float));
 
     for (int i = 0; i < j->n_groups; i++) {
         const group *g = &j->groups[i];
@@ -245,8 +245,8 @@ static void second_half_item(const moe_job *j, int row, int n, int64_t next_row,
                                          .n_rows = n,
                                          .x = &mid,
                                          .n_cols = g->n,
-                                         .y = down + (size_t)g->first * OUT_ROWS,
-                                         .y_stride = OUT_ROWS,
+                                         .y = down + (size_t)g->first * stride,
+                                         .y_stride = stride,
                                          .next = last ? down_span(j, 0, next_row) : down_span(j, i + 1, row),
                                          .tiles = tiles});
     }
@@ -254,12 +254,12 @@ static void second_half_item(const moe_job *j, int row, int n, int64_t next_row,
         float *out = lg_cpu_row(&j->a->out, col) + row;
 
         if (j->n_shared_first >= 0)
-            memcpy(out, down + (size_t)(j->n_shared_first + col) * OUT_ROWS, (size_t)n * sizeof(float));
+            memcpy(out, down + (size_t)(j->n_shared_first + col) * stride, (size_t)n * sizeof(float));
         else
             memset(out, 0, (size_t)n * sizeof(float));
         for (int r = 0; r < j->k; r++) {
             size_t at = (size_t)col * (size_t)j->k + (size_t)r;
-            const float *y = down + (size_t)j->entry[at] * OUT_ROWS;
+            const float *y = down + (size_t)j->entry[at] * stride;
             float w = j->a->routes.w[at];
 
             for (int i = 0; i < n; i++)
@@ -304,7 +304,7 @@ static void add_group(moe_job *j, const side *s, int expert, int first, int n, i
     group *g = &j->groups[j->n_groups++];
 
     *g = (group){.of = s, .expert = expert, .first = first, .n = n, .first_item = j->n_items, .first_block = *blocks};
-    j->n_items += (int64_t)ceil_div(s->ffn, block_rows(j)) * (j->fine ? 1 : ceil_div(n, COARSE_COLS));
+    j->n_items += (int64_t)ceil_div(s->ffn, j->item_rows) * (j->fine ? 1 : ceil_div(n, COARSE_COLS));
     *blocks += ceil_div(s->ffn, FINE_ROWS);
 }
 
@@ -347,11 +347,25 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static size_t thread_bytes(int hidden, int ffn, int n_entries)
+// Long items stream better, short ones share out better.
+static void choose_item_rows(moe_job *j, int n_experts, int n_threads)
+{
+    int64_t rows = (int64_t)n_experts * j->routed.ffn + j->shared.ffn;
+    int most = j->n_cols == 1 ? 2 * OUT_ROWS : OUT_ROWS;
+
+    j->item_rows = COARSE_ROWS;
+    while (j->fine && j->item_rows > FINE_ROWS && rows / j->item_rows < (int64_t)FINE_ITEMS * n_threads)
+        j->item_rows /= 2;
+    j->out_rows = most;
+    while (j->out_rows > LG_TILE_ROWS && j->a->out.cols / j->out_rows < OUT_ITEMS * n_threads)
+        j->out_rows /= 2;
+}
+
+static size_t thread_bytes(int hidden, int ffn, int n_entries, int out_rows)
 {
     size_t tiles = lg_product_tiles(hidden > ffn ? hidden : ffn);
     size_t first = ((size_t)COARSE_COLS * LG_BLOCK_ROWS * 2 + (size_t)COARSE_COLS * COARSE_ROWS) * sizeof(float);
-    size_t second = (size_t)n_entries * OUT_ROWS * sizeof(float);
+    size_t second = (size_t)n_entries * (size_t)out_rows * sizeof(float);
 
     return tiles + larger(first, second) + 1024;
 }
@@ -412,6 +426,7 @@ void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a)
     j.column = lg_cpu_carve(&at, (size_t)(entries + j.n_cols) * sizeof *j.column);
     j.entry = lg_cpu_carve(&at, (size_t)entries * sizeof *j.entry);
     int most = (n_expert < entries ? n_expert : entries) + 1;
+    choose_item_rows(&j, most - 1, c->n_threads);
     j.groups = lg_cpu_carve(&at, (size_t)most * sizeof *j.groups);
     int widest = j.routed.ffn > j.shared.ffn ? j.routed.ffn : j.shared.ffn;
     j.done = lg_cpu_carve(&at, j.fine ? (size_t)most * (size_t)ceil_div(widest, FINE_ROWS) * sizeof *j.done : 0);
@@ -419,13 +434,10 @@ void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a)
     make_groups(&j, n_expert, count);
 
     j.tiles_bytes = lg_product_tiles(a->h.cols > widest ? a->h.cols : widest);
-    j.thread_bytes = (thread_bytes(a->h.cols, widest, j.n_entries) + 63) / 64 * 64;
+    j.thread_bytes = (thread_bytes(a->h.cols, widest, j.n_entries, j.out_rows) + 63) / 64 * 64;
     j.thread_scratch = lg_cpu_carve(&at, j.thread_bytes * (size_t)c->n_threads);
     (void)lg_cpu_scratch(c, (size_t)(at - (char *)c->scratch.p));
 
-    j.out_rows = OUT_ROWS;
-    while (j.out_rows > LG_TILE_ROWS && a->out.cols / j.out_rows < 4 * c->n_threads)
-        j.out_rows /= 2;
     lg_queue_reset(&j.first_half);
     lg_queue_reset(&j.second_half);
     if (!j.quantises)
@@ -445,5 +457,9 @@ size_t lg_cpu_moe_scratch(const lg_cpu *c, const lg_limits *lim)
     return route + (lg_act_bytes(LG_ACT_Q32, lim->hidden) + lg_act_bytes(LG_ACT_Q256, lim->hidden)) * rows + mid + raw +
            entries * 2 * sizeof(int32_t) + (entries + 1) * sizeof(group) +
            most * (dense / FINE_ROWS + 1) * sizeof(atomic_int) + ((size_t)lim->max_expert + 1) * sizeof(int32_t) +
-           (thread_bytes(lim->hidden, lim->max_ffn, (int)entries) + 64) * (size_t)c->n_threads + 16 * 64;
+           (larger(thread_bytes(lim->hidden, lim->max_ffn, (int)entries, OUT_ROWS),
+                   thread_bytes(lim->hidden, lim->max_ffn, (int)k + 1, 2 * OUT_ROWS)) +
+            64) *
+               (size_t)c->n_threads +
+           16 * 64;
 }
