@@ -69,5 +69,5 @@ clean:
 	rm -rf build build-*
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,6p'
-	@sed -n 's/^\([a-z][a-z]*\):.*/  make \1/p' Makefile
+	@sed -n '1,5s/^# \{0,1\}//p' Makefile
+	@echo "Targets: $$(sed -n 's/^\([a-z][a-z]*\):.*/\1/p' Makefile | tr '\n' ' ')"
