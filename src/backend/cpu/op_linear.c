@@ -9,7 +9,8 @@
 
 // Up to here the calling thread quantises alone: cheaper than a barrier (2048 values take half a microsecond).
 enum { SERIAL_QUANT = 16384 };
-// Runs that a thread takes in decode: enough to even out a slow thread, few enough to keep reads long.
+// Runs that a thread takes, at least: enough to even out a slow thread, few enough to keep reads long (decode) and
+// blocks tall (prefill).
 enum { RUNS_PER_THREAD = 16 };
 
 typedef struct linear_job {
@@ -115,7 +116,7 @@ static void split(linear_job *j)
         rows += j->parts[p].w->n_out;
     j->unit_rows = LG_TILE_ROWS;
     if (j->n_cols > 1)
-        while (j->unit_rows < LG_BLOCK_ROWS && rows / (2 * j->unit_rows) >= 8 * threads)
+        while (j->unit_rows < LG_BLOCK_ROWS && rows / (2 * j->unit_rows) >= RUNS_PER_THREAD * threads)
             j->unit_rows *= 2;
     for (int p = 0; p < j->n_parts; p++)
         j->first_unit[p + 1] = j->first_unit[p] + (j->parts[p].w->n_out + j->unit_rows - 1) / j->unit_rows;
