@@ -3,9 +3,9 @@
  *
  * usage: bench_mask MODEL.gguf
  *
- * Any file with a tokenizer will do. For a few schemas: compile time, then a walk of random legal tokens: time of a
- * mask that is new (median, 99th percentile, most), of one met before, and of accepting a token; nodes of the token
- * tree visited for each new mask.
+ * Any file with a tokenizer will do. For a few schemas: compile time, then a walk of random legal tokens:
+ * time of a mask that is new (median, 99th percentile, most), of one met before, and of accepting a token;
+ * nodes of the token tree visited for each new mask.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +19,17 @@ static const struct {
     const char *name, *schema;
 } schemas[] = {
     {"any object", "{\"type\":\"object\"}"},
-    {"record", "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\",\"minimum\":1},\"name\":{\"type\":\"string\"},"
-               "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":20}},\"kind\":{\"enum\":[\"a\",\"b\"]}},"
-               "\"required\":[\"id\",\"name\",\"tags\",\"kind\"],\"additionalProperties\":false}"},
-    {"patterns", "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]+( [A-Z][a-z]+)*$\"},\"minItems\":20}"},
-    {"dates", "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date-time\"},\"minItems\":20}"},
-    {"tree", "{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"string\"},\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}},"
-             "\"required\":[\"v\",\"kids\"],\"additionalProperties\":false}"},
+    {"record",
+     "{\"type\":\"object\",\"properties\":{\"id\":{\"type\":\"integer\",\"minimum\":1},\"name\":{\"type\":\"string\"},"
+     "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":20}},\"kind\":{\"enum\":[\"a\",\"b\"]}},"
+     "\"required\":[\"id\",\"name\",\"tags\",\"kind\"],\"additionalProperties\":false}"},
+    {"patterns",
+     "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]+( [A-Z][a-z]+)*$\"},\"minItems\":20}"},
+    {"dates",
+     "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"format\":\"date-time\"},\"minItems\":20}"},
+    {"tree",
+     "{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"string\"},\"kids\":{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}},"
+     "\"required\":[\"v\",\"kids\"],\"additionalProperties\":false}"},
 };
 
 static void die(const lg_err *err)
@@ -113,10 +117,12 @@ static void measure(const char *name, lg_str schema, const lg_token_trie *t, con
     qsort(fresh, n, sizeof *fresh, compare);
     qsort(again, n_step, sizeof *again, compare);
     qsort(step, n_step, sizeof *step, compare);
-    printf("%-12s compile %7.0f us; %5zu tokens, %4zu new masks: median %6.1f us, 99%% %8.1f, most %8.1f, %6.0f nodes; "
-           "met before %5.2f us; accept %5.2f us; %zu KiB\n", name, compiled, n_step, n, n ? fresh[n / 2] : 0,
-           n ? fresh[n * 99 / 100] : 0, n ? fresh[n - 1] : 0, n ? (double)nodes / (double)n : 0, again[n_step / 2],
-           step[n_step / 2], lg_auto_bytes(g->automaton) / 1024);
+    printf(
+        "%-12s compile %7.0f us; %5zu tokens, %4zu new masks: median %6.1f us, 99%% %8.1f, most %8.1f, %6.0f nodes; "
+        "met before %5.2f us; accept %5.2f us; %zu KiB\n",
+        name, compiled, n_step, n, n ? fresh[n / 2] : 0, n ? fresh[n * 99 / 100] : 0, n ? fresh[n - 1] : 0,
+        n ? (double)nodes / (double)n : 0, again[n_step / 2], step[n_step / 2],
+        lg_auto_bytes(g->automaton) / 1024);
     lg_grammar_destroy(g);
 }
 

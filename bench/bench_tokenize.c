@@ -3,9 +3,10 @@
  *
  * usage: bench_tokenize VOCAB.gguf [FILE...]
  *
- * For each file: megabytes a second of encoding, the first time (cold word cache) and the median of five more. Then a
- * megabyte and two of what hurts naive tokenizers: one letter, spaces, combining marks, digits. The ratio of the two
- * times shows whether the work grows linearly. train_vocab.py makes a vocabulary of real size.
+ * For each file: megabytes a second of encoding, the first time (cold word cache) and the median of five
+ * more. Then a megabyte and two of what hurts naive tokenizers: one letter, spaces, combining marks, digits.
+ * The ratio of the two times shows whether the work grows linearly. train_vocab.py makes a vocabulary of real
+ * size.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The rules that a script can see:
-#   sources   no getenv outside base/settings.c, no tabs or trailing blanks, no notes that something is missing,
-#             headers guarded by their own name, each file opened by a comment that says what it is for
+#   sources   no getenv outside base/settings.c, no tabs, trailing blanks or lines past 110 columns, no notes that
+#             something is missing, headers guarded by their own name, each file opened by a comment that says what it is for
 #   objects   (BUILD given) an ISA kernel file exports exactly one symbol, its lg_cpu_*init_*; everything else that is
 #             exported begins with lg_
 #
@@ -32,8 +32,14 @@ FILENAME ~ /^src.*\.h$/ && /^#ifndef/ && guard == "" {
 /\t/ { fault("a tab") }
 /[ \t]$/ { fault("blanks at the end of the line") }
 /getenv[ \t]*\(/ && FILENAME != "src/base/settings.c" && FILENAME ~ /^src/ { fault("getenv belongs in base/settings.c") }
-/(^|[^A-Za-z])(TODO|FIXME)([^A-Za-z]|$)/ { fault("an admission that something is missing") }
-/[^a-zA-Z_](alloca|gets|sprintf|strtok)[ \t]*\(/ && FILENAME ~ /^src/ { fault("a function that is not used here") }' $sources)
+/(^|[^A-Za-z])(TODO|FIXME|XXX)([^A-Za-z]|$)/ { fault("an admission that something is missing") }
+/[^a-zA-Z_](alloca|gets|sprintf|strtok)[ \t]*\(/ && FILENAME ~ /^src/ { fault("a function that is not used here") }
+{
+    columns = $0
+    gsub(/[\200-\277]/, "", columns) # continuation bytes of UTF-8 take no column
+    if (length(columns) > 110 && columns !~ /^(#define [A-Z0-9_]+)? *[{]?"/) # a line that is one string cannot be wrapped
+        fault(length(columns) " columns; 110 are allowed (tools/format.sh)")
+}' $sources)
 if [ -n "$found" ]; then
     echo "$found"
     faults=$(echo "$found" | wc -l)

@@ -108,7 +108,7 @@ static int run_detokenize(lg_app *app)
         st = LG_FAIL(&err, LG_E_NOMEM, "out of memory for the text of %zu tokens", ids.n);
     if (st == LG_OK && app->common.json)
         print_json(&out);
-    else if (st == LG_OK)
+    else if (st == LG_OK && out.n > 0)
         (void)fwrite(out.p, 1, out.n, stdout);
     lg_buf_free(&out);
     lg_ids_free(&ids);

@@ -1,14 +1,17 @@
 /*
  * backend/backend: THE interface between the forward passes and a device.
  *
- * The model is written once against these ops of meaning; a backend fuses inside an op. Compute ops return void: they
- * enqueue, and a failure is sticky and comes out of `end` or `wait`. Between begin and end there is no allocation, no
- * download, and no branch on anything outside the key. One thread (the engine's) calls a backend.
+ * The model is written once against these ops of meaning; a backend fuses inside an op. Compute ops return
+ * void: they enqueue, and a failure is sticky and comes out of `end` or `wait`. Between begin and end there
+ * is no allocation, no download, and no branch on anything outside the key. One thread (the engine's) calls a
+ * backend.
  *
- * begin answers LG_RECORD (call the ops) or LG_REPLAY (a recorded list of launches for this key exists; skip them).
+ * begin answers LG_RECORD (call the ops) or LG_REPLAY (a recorded list of launches for this key exists; skip
+ * them).
  *
- * Exactness: a step of 1 to 16 rows gives each row the same bits whatever the number of rows. Sums over experts run
- * in descending order of the selection score. Two runs of one build on one device give the same bits.
+ * Exactness: a step of 1 to 16 rows gives each row the same bits whatever the number of rows. Sums over
+ * experts run in descending order of the selection score. Two runs of one build on one device give the same
+ * bits.
  *
  * Operands that are absent have p == NULL (tensors) or are NULL (weights).
  */
@@ -39,8 +42,8 @@ typedef struct lg_part {
     const lg_weight *w;
 } lg_part;
 
-/* After the projections: QK-norm per head, rotary embedding, K and V stored at the rows' positions. q is changed in
- * place; k may be changed. q.p == NULL: only K/V (drafter context). */
+/* After the projections: QK-norm per head, rotary embedding, K and V stored at the rows' positions. q is
+ * changed in place; k may be changed. q.p == NULL: only K/V (drafter context). */
 typedef struct lg_qkv_args {
     lg_tensor q, k, v;
     const lg_weight *q_norm, *k_norm; /* [head_dim] */
@@ -51,8 +54,9 @@ typedef struct lg_qkv_args {
     int n_head;
 } lg_qkv_args;
 
-/* out[h] = softplus(gate[h]) * softmax_j(q[h].k_j / sqrt(head_dim)) v_j over the visible positions j <= p (and
- * p - j < kv->window when that is not 0). gate has n_head columns, or n_head * head_dim (per element), or is absent. */
+/* out[h] = softplus(gate[h]) * softmax_j(q[h].k_j / sqrt(head_dim)) v_j over the visible positions j <= p
+ * (and p - j < kv->window when that is not 0). gate has n_head columns, or n_head * head_dim (per element),
+ * or is absent. */
 typedef struct lg_attn_args {
     lg_tensor out, q, gate;
     const lg_kv_class *kv;
@@ -60,7 +64,8 @@ typedef struct lg_attn_args {
     int n_head;
 } lg_attn_args;
 
-/* Device arrays [rows, k]: experts in descending order of score + bias, ties to the lower index; their weights. */
+/* Device arrays [rows, k]: experts in descending order of score + bias, ties to the lower index; their
+ * weights. */
 typedef struct lg_routes {
     int32_t *ids;
     float *w;
@@ -110,7 +115,8 @@ typedef struct lg_kv_copy {
 typedef struct lg_limits {
     int max_rows, max_out, max_cand;
     int hidden, vocab;
-    int max_head, max_q_cols, max_ffn, max_expert, max_k; /* head counts, q columns, widest FFN, experts, top-k */
+    /* head counts, q columns, widest FFN, experts, top-k */
+    int max_head, max_q_cols, max_ffn, max_expert, max_k;
     int max_ffn_expert; /* widest routed or shared expert; 0: as max_ffn */
     int64_t max_ctx;
 } lg_limits;
@@ -140,15 +146,18 @@ typedef struct lg_ops {
     void (*route)(lg_backend *b, const lg_route_args *a);
     void (*moe)(lg_backend *b, const lg_moe_args *a);
     void (*gather_rows)(lg_backend *b, const lg_tensor *out, const lg_tensor *x); /* step->out_rows */
-    void (*mask_logits)(lg_backend *b, const lg_tensor *logits);                  /* step->mask: 0 bit -> -inf */
+    /* step->mask: 0 bit -> -inf */
+    void (*mask_logits)(lg_backend *b, const lg_tensor *logits);
     void (*topk)(lg_backend *b, const lg_tensor *logits, const lg_candidates *out); /* step->n_cand */
-    void (*copy)(lg_backend *b, void *dst, const void *src, size_t row_bytes, size_t dst_pitch, size_t src_pitch,
-                 lg_rows rows); /* debug outputs: as many rows as the step has */
-    void (*kv_move)(lg_backend *b, const lg_kv_class *c, const lg_kv_copy *moves, int n); /* outside begin/end */
+    void (*copy)(lg_backend *b, void *dst, const void *src, size_t row_bytes, size_t dst_pitch,
+                 size_t src_pitch, lg_rows rows); /* debug outputs: as many rows as the step has */
+    /* outside begin/end */
+    void (*kv_move)(lg_backend *b, const lg_kv_class *c, const lg_kv_copy *moves, int n);
 
     /* optional: NULL means compose.c spells them with the ops above */
     void (*ffn)(lg_backend *b, const lg_ffn_args *a);
-    void (*tap)(lg_backend *b, const lg_tensor *dst, const lg_tensor *x); /* x rows -> a column slice of the taps */
+    /* x rows -> a column slice of the taps */
+    void (*tap)(lg_backend *b, const lg_tensor *dst, const lg_tensor *x);
 } lg_ops;
 
 typedef struct lg_device_info {
@@ -168,12 +177,13 @@ struct lg_backend {
     size_t (*load_bytes)(lg_backend *b, const lg_source *src, lg_use use);
     /* bytes of scratch that `prepare` would take */
     size_t (*scratch_bytes)(lg_backend *b, const lg_limits *lim);
-    /* this device's ceilings, measured now (about a second each): read bandwidth in bytes/s, and operations/s (two per
-     * multiply-add) of the instruction that prefill kernels use */
+    /* this device's ceilings, measured now (about a second each): read bandwidth in bytes/s, and operations/s
+     * (two per multiply-add) of the instruction that prefill kernels use */
     double (*measure_bandwidth)(lg_backend *b);
     double (*measure_compute)(lg_backend *b);
     /* time spent per kind of op since the last reset, or NULL when the backend cannot tell */
-    void (*phases)(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds), void *ctx);
+    void (*phases)(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds),
+                   void *ctx);
 };
 
 /* Fills optional entries that are NULL with compositions of required ones (backend/compose.c). */

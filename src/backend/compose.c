@@ -1,8 +1,8 @@
 /*
  * backend/compose: optional ops spelled with required ones, and the step key.
  *
- * A backend that leaves `ffn` or `tap` NULL gets these. `ffn` needs two scratch tensors that only a backend can own, so
- * it runs as a mixture of zero routed experts: out = shared(h).
+ * A backend that leaves `ffn` or `tap` NULL gets these. `ffn` needs two scratch tensors that only a backend
+ * can own, so it runs as a mixture of zero routed experts: out = shared(h).
  */
 #include "backend/backend.h"
 

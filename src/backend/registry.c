@@ -1,5 +1,6 @@
 /*
- * backend/registry: see registry.h. Backends are tried in the order of the names; "auto" takes the first that opens.
+ * backend/registry: see registry.h. Backends are tried in the order of the names; "auto" takes the first that
+ * opens.
  */
 #include "backend/registry.h"
 

@@ -1,9 +1,10 @@
 /*
  * backend/step: everything that changes from one step to the next, in one block.
  *
- * A step is one pass of a graph over n_rows consecutive positions of the one live sequence. `begin` uploads it to a
- * fixed device address; ops read ids, positions, tables and counts from there, so a recorded list of launches can be
- * replayed with other numbers. Rollback after a rejected draft is a smaller `pos` in the next step, nothing else.
+ * A step is one pass of a graph over n_rows consecutive positions of the one live sequence. `begin` uploads
+ * it to a fixed device address; ops read ids, positions, tables and counts from there, so a recorded list of
+ * launches can be replayed with other numbers. Rollback after a rejected draft is a smaller `pos` in the next
+ * step, nothing else.
  */
 #ifndef LG_BACKEND_STEP_H
 #define LG_BACKEND_STEP_H
@@ -37,7 +38,8 @@ typedef struct lg_step {
     const int32_t *ids; /* n_rows token ids (host) */
     int n_out;
     const int32_t *out_rows; /* n_out row indices, ascending */
-    /* table[c][p / 64] = block of class c that holds position p, or -1 where none is held; covers pos + n_rows */
+    /* table[c][p / 64] = block of class c that holds position p, or -1 where none is held; covers pos +
+     * n_rows */
     const int32_t *table[LG_KV_CLASSES];
     int n_table[LG_KV_CLASSES];
     const uint32_t *mask; /* LG_STEP_MASK: n_out rows of ceil(vocab/32) words, bit set = allowed */

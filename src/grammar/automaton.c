@@ -1,6 +1,6 @@
 /*
- * grammar/automaton: see automaton.h. Tables are arrays that only grow, with hash chains whose newest element comes
- * first: undoing is taking elements off the ends again.
+ * grammar/automaton: see automaton.h. Tables are arrays that only grow, with hash chains whose newest element
+ * comes first: undoing is taking elements off the ends again.
  */
 #include "grammar/automaton.h"
 
@@ -533,9 +533,11 @@ void lg_auto_back(lg_auto *a)
 
 static bool set_up(lg_auto *a)
 {
-    static const uint32_t sizes[N_TABLES] = {sizeof(frame), sizeof(node), sizeof(uint32_t), sizeof(key_set),
-                                             sizeof(key_byte), sizeof(lg_cfg_item), sizeof(lg_cfg), ROW * sizeof(uint32_t)};
-    static const bool hashed[N_TABLES] = {[T_NODE] = true, [T_KEY_SET] = true, [T_KEY_BYTE] = true, [T_CFG] = true};
+    static const uint32_t sizes[N_TABLES] = {sizeof(frame),   sizeof(node),          sizeof(uint32_t),
+                                             sizeof(key_set), sizeof(key_byte),      sizeof(lg_cfg_item),
+                                             sizeof(lg_cfg),  ROW * sizeof(uint32_t)};
+    static const bool hashed[N_TABLES] = {
+        [T_NODE] = true, [T_KEY_SET] = true, [T_KEY_BYTE] = true, [T_CFG] = true};
 
     for (int i = 0; i < N_TABLES; i++) {
         a->t[i].size = sizes[i];
@@ -559,7 +561,8 @@ static void fill_start(lg_auto *a)
     (void)node_of(a, &bottom, 1);
     if (append(a, T_KEY_SET, &none, 1) == LG_NONE || append(a, T_KEY_BYTE, &root, 1) == LG_NONE ||
         append(a, T_CFG, unused, 2) == LG_NONE || append(a, T_ROW, NULL, 1) == LG_NONE ||
-        !enter(a, T_KEY_SET, 0, 0) || !enter(a, T_KEY_BYTE, 0, 0) || !enter(a, T_CFG, 0, 0) || !enter(a, T_CFG, 1, 0)) {
+        !enter(a, T_KEY_SET, 0, 0) || !enter(a, T_KEY_BYTE, 0, 0) || !enter(a, T_CFG, 0, 0) ||
+        !enter(a, T_CFG, 1, 0)) {
         (void)fail(a, LG_E_NOMEM);
         return;
     }

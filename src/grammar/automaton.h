@@ -1,11 +1,11 @@
 /*
  * grammar/automaton: the program executed as a push-down automaton that is made deterministic while it runs.
  *
- * Everything is interned: sets of stacks, sets of used keys, configurations. Equal situations have equal numbers
- * wherever in the document they occur, so transitions and masks are found again. One thread.
+ * Everything is interned: sets of stacks, sets of used keys, configurations. Equal situations have equal
+ * numbers wherever in the document they occur, so transitions and masks are found again. One thread.
  *
- * Surprise: lg_auto_mark and lg_auto_back undo interning; a mask's walk over a grammar with free keys would otherwise
- * leave thousands of beginnings of names behind.
+ * Surprise: lg_auto_mark and lg_auto_back undo interning; a mask's walk over a grammar with free keys would
+ * otherwise leave thousands of beginnings of names behind.
  */
 #ifndef LG_GRAMMAR_AUTOMATON_H
 #define LG_GRAMMAR_AUTOMATON_H

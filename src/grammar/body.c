@@ -1,6 +1,6 @@
 /*
- * grammar/body: what the members of an alternative say together about each type: literals, numbers, strings, arrays.
- * Objects are in object.c.
+ * grammar/body: what the members of an alternative say together about each type: literals, numbers, strings,
+ * arrays. Objects are in object.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +119,8 @@ bool lg_lower_values(lg_compiler *c, const lg_alternative *a, const lg_json ***v
         bool ok = (lg_schema_type_of(c, v) & a->types) != 0;
         for (uint32_t k = 0; k < a->n && ok; k++) {
             // the list itself need not be searched for each of its own values
-            bool own = !one && lg_schema_get(c, a->member[k], "enum") == list && lg_json_len(c->node[a->member[k]].j) == 1;
+            bool own = !one && lg_schema_get(c, a->member[k], "enum") == list &&
+                       lg_json_len(c->node[a->member[k]].j) == 1;
             ok = own || lg_eval_own(c, a->member[k], v, 0);
         }
         if (ok)
@@ -243,7 +244,8 @@ lg_dfa lg_lower_patterns(lg_compiler *c, const lg_alternative *a, bool *any, uin
     *max = LG_NONE;
     for (uint32_t i = 0; i < a->n; i++) {
         uint32_t node = a->member[i], least = lg_schema_count(c, node, "minLength", 0), own = LG_NONE;
-        const lg_json *pattern = lg_schema_get(c, node, "pattern"), *format = lg_schema_get(c, node, "format");
+        const lg_json *pattern = lg_schema_get(c, node, "pattern"),
+                      *format = lg_schema_get(c, node, "format");
         uint32_t most = lg_schema_count(c, node, "maxLength", LG_NONE);
         *min = least > *min ? least : *min;
         *max = most < *max ? most : *max;
@@ -303,7 +305,8 @@ static void find_exact_lengths(lg_compiler *c, lg_term *t)
     uint64_t *row;
 
     if (t->max > LG_MAX_PATTERN_LENGTH)
-        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "maxLength beside a pattern may be at most %d", LG_MAX_PATTERN_LENGTH);
+        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "maxLength beside a pattern may be at most %d",
+                        LG_MAX_PATTERN_LENGTH);
     if ((size_t)words * 8 * d->n > MAX_LENGTH_BYTES)
         lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "the pattern is too large for its length bounds");
     row = LG_PERM(c, uint64_t, (size_t)words * d->n);
@@ -453,14 +456,15 @@ static lg_body *array_body(lg_compiler *c, const lg_alternative *a)
     b->n = b->n < b->max ? b->n : b->max;
     if (unique != LG_NONE && b->max > 1) {
         lg_compile_at(c, unique, "uniqueItems", NULL);
-        lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_KEYWORD, "keyword \"uniqueItems\" is not supported for arrays of more "
+        lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_KEYWORD,
+                        "keyword \"uniqueItems\" is not supported for arrays of more "
                         "than one item");
     }
     return b;
 }
 
-// The texts of a scalar. `by_value` gives every spelling of its numbers, else those that may be written; neither has
-// exponents, which are a second spelling of what a bounded branch writes in digits.
+// The texts of a scalar. `by_value` gives every spelling of its numbers, else those that may be written;
+// neither has exponents, which are a second spelling of what a bounded branch writes in digits.
 static lg_dfa scalar_texts(lg_compiler *c, const lg_alternative *a, bool by_value)
 {
     lg_number n;
@@ -474,7 +478,8 @@ static lg_dfa scalar_texts(lg_compiler *c, const lg_alternative *a, bool by_valu
     n = lg_lower_number(c, a);
     if ((n.has_min && n.min.digits.n + (size_t)llabs((long long)n.min.exp) > WIDE_DIGITS / 2) ||
         (n.has_max && n.max.digits.n + (size_t)llabs((long long)n.max.exp) > WIDE_DIGITS / 2))
-        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "bounds inside \"oneOf\" may have at most %d digits", WIDE_DIGITS / 2);
+        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "bounds inside \"oneOf\" may have at most %d digits",
+                        WIDE_DIGITS / 2);
     n.by_value = by_value || !n.integer;
     if (by_value)
         n.int_digits = n.frac_digits = WIDE_DIGITS; // more than any branch can write

@@ -15,9 +15,18 @@ enum { PERM_BYTES = 32 << 20, TMP_BYTES = 128 << 20 };
 
 const char *lg_grammar_code_name(lg_grammar_code code)
 {
-    static const char *const names[] = {
-        "", "invalid_schema", "unsupported_keyword", "unsupported_regex", "unsupported_format", "remote_ref",
-        "unresolved_ref", "nonproductive_ref", "oneof_not_disjoint", "unsatisfiable", "schema_too_large", "too_complex"};
+    static const char *const names[] = {"",
+                                        "invalid_schema",
+                                        "unsupported_keyword",
+                                        "unsupported_regex",
+                                        "unsupported_format",
+                                        "remote_ref",
+                                        "unresolved_ref",
+                                        "nonproductive_ref",
+                                        "oneof_not_disjoint",
+                                        "unsatisfiable",
+                                        "schema_too_large",
+                                        "too_complex"};
 
     return names[code];
 }
@@ -54,8 +63,8 @@ void lg_compile_fail(lg_compiler *c, lg_grammar_code code, const char *fmt, ...)
     c->why.pointer[0] = 0;
     if (code != LG_GRAMMAR_SCHEMA_TOO_LARGE)
         lg_schema_pointer(c, c->at, c->at_key, c->why.pointer, sizeof c->why.pointer);
-    c->status = LG_FAIL(c->err, status_of(code), "schema at %.100s: %s", c->why.pointer[0] ? c->why.pointer : "the root",
-                        text);
+    c->status = LG_FAIL(c->err, status_of(code), "schema at %.100s: %s",
+                        c->why.pointer[0] ? c->why.pointer : "the root", text);
     longjmp(c->fail, 1);
 }
 
@@ -195,8 +204,8 @@ static void compile_schema(lg_compiler *c, const void *ctx)
     lg_emit_program(c, root);
 }
 
-lg_status lg_grammar_schema(lg_str schema, const lg_grammar_options *opt, lg_grammar **out, lg_grammar_error *why,
-                            lg_err *err)
+lg_status lg_grammar_schema(lg_str schema, const lg_grammar_options *opt, lg_grammar **out,
+                            lg_grammar_error *why, lg_err *err)
 {
     return lg_compile_run(compile_schema, &schema, opt, out, why, err);
 }

@@ -1,11 +1,12 @@
 /*
- * grammar/compile: what the parts of the schema compiler share: memory, the work budget, and how a fault is reported.
+ * grammar/compile: what the parts of the schema compiler share: memory, the work budget, and how a fault is
+ * reported.
  *
- * All memory of a compilation lies in two arenas: `perm` becomes part of the grammar, `tmp` is reset after each
- * terminal. Used by one thread; lives for one call of lg_grammar_schema.
+ * All memory of a compilation lies in two arenas: `perm` becomes part of the grammar, `tmp` is reset after
+ * each terminal. Used by one thread; lives for one call of lg_grammar_schema.
  *
- * Surprise: a fault anywhere below lg_compile_run ends the compilation with longjmp (decision 0070). Nothing between
- * there and here may own anything outside the arenas; documents are handed to lg_compile_own.
+ * Surprise: a fault anywhere below lg_compile_run ends the compilation with longjmp (decision 0070). Nothing
+ * between there and here may own anything outside the arenas; documents are handed to lg_compile_own.
  */
 #ifndef LG_GRAMMAR_COMPILE_H
 #define LG_GRAMMAR_COMPILE_H
@@ -86,11 +87,12 @@ typedef struct lg_compiler {
 /* Empty tables for lowering (lower.h). */
 void lg_compile_lower(lg_compiler *c);
 typedef void (*lg_compile_fn)(lg_compiler *c, const void *ctx);
-LG_NODISCARD lg_status lg_compile_run(lg_compile_fn fn, const void *ctx, const lg_grammar_options *opt, lg_grammar **out,
-                                      lg_grammar_error *why, lg_err *err);
+LG_NODISCARD lg_status lg_compile_run(lg_compile_fn fn, const void *ctx, const lg_grammar_options *opt,
+                                      lg_grammar **out, lg_grammar_error *why, lg_err *err);
 
 LG_NORETURN void lg_compile_fail(lg_compiler *c, lg_grammar_code code, const char *fmt, ...) LG_PRINTF(3, 4);
-/* Where the next faults belong: a schema node, a keyword of it (NULL: the node) and a token below that (or NULL). */
+/* Where the next faults belong: a schema node, a keyword of it (NULL: the node) and a token below that (or
+ * NULL). */
 void lg_compile_at(lg_compiler *c, uint32_t node, const char *key, const lg_str *below);
 /* Counts n steps; too many are a fault. */
 void lg_compile_work(lg_compiler *c, uint64_t n);

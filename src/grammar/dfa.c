@@ -1,6 +1,6 @@
 /*
- * grammar/dfa: see dfa.h. Everything is built by breadth-first numbering: a state is closed after its successors have
- * numbers, so edges lie in order of states without a second pass.
+ * grammar/dfa: see dfa.h. Everything is built by breadth-first numbering: a state is closed after its
+ * successors have numbers, so edges lie in order of states without a second pass.
  */
 #include "grammar/dfa.h"
 
@@ -74,7 +74,8 @@ void lg_dfa_begin(lg_dfa_maker *m, lg_compiler *c)
 
 void lg_dfa_edge_add(lg_dfa_maker *m, uint32_t lo, uint32_t hi, uint32_t to)
 {
-    if (m->n_edge > m->first[m->n] && m->edge[m->n_edge - 1].to == to && m->edge[m->n_edge - 1].hi + 1 == lo) {
+    if (m->n_edge > m->first[m->n] && m->edge[m->n_edge - 1].to == to &&
+        m->edge[m->n_edge - 1].hi + 1 == lo) {
         m->edge[m->n_edge - 1].hi = hi;
         return;
     }
@@ -291,7 +292,8 @@ static uint32_t pair(product *p, uint32_t a, uint32_t b)
     uint32_t id = lg_index_get(&p->pairs, &key, &added);
 
     if (p->pairs.n > LG_MAX_PAIRS)
-        lg_compile_fail(p->pairs.c, LG_GRAMMAR_TOO_COMPLEX, "the combination of patterns needs too many states");
+        lg_compile_fail(p->pairs.c, LG_GRAMMAR_TOO_COMPLEX,
+                        "the combination of patterns needs too many states");
     return id;
 }
 

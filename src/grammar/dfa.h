@@ -1,8 +1,10 @@
 /*
- * grammar/dfa: deterministic automata over ranges of symbols (bytes, or code points) and what can be done with them.
+ * grammar/dfa: deterministic automata over ranges of symbols (bytes, or code points) and what can be done
+ * with them.
  *
- * Immutable once made. Every automaton that a function here returns is trimmed: each state is reachable and live, so
- * "a step exists" and "a word can still be completed" are the same question. The empty language has no states.
+ * Immutable once made. Every automaton that a function here returns is trimmed: each state is reachable and
+ * live, so "a step exists" and "a word can still be completed" are the same question. The empty language has
+ * no states.
  */
 #ifndef LG_GRAMMAR_DFA_H
 #define LG_GRAMMAR_DFA_H
@@ -39,7 +41,8 @@ void lg_dfa_begin(lg_dfa_maker *m, struct lg_compiler *c);
 void lg_dfa_edge_add(lg_dfa_maker *m, uint32_t lo, uint32_t hi, uint32_t to);
 /* Closes the open state and opens the next. */
 void lg_dfa_state_end(lg_dfa_maker *m, bool accept);
-/* Trimmed, and minimal when it is small enough for that to be cheap. In temporary memory, like all results here. */
+/* Trimmed, and minimal when it is small enough for that to be cheap. In temporary memory, like all results
+ * here. */
 lg_dfa lg_dfa_end(lg_dfa_maker *m);
 lg_dfa lg_dfa_keep(struct lg_compiler *c, const lg_dfa *d); /* a copy in the grammar's memory */
 

@@ -1,6 +1,6 @@
 /*
- * grammar/emit: writes the program: one rule for each conjunction that the root needs. What no value satisfies is left
- * out here, with the commas and names that would lead to it.
+ * grammar/emit: writes the program: one rule for each conjunction that the root needs. What no value
+ * satisfies is left out here, with the commas and names that would lead to it.
  */
 #include "grammar/emit.h"
 
@@ -8,7 +8,8 @@
 
 enum { NATURAL_SPACES = 64, NATURAL_TABS = 16, FREE_BLANKS = 64 };
 
-void *lg_emit_more(lg_writer *w, void *p, uint32_t n, size_t *cap, size_t size, uint32_t limit, const char *what)
+void *lg_emit_more(lg_writer *w, void *p, uint32_t n, size_t *cap, size_t size, uint32_t limit,
+                   const char *what)
 {
     void *bigger;
 
@@ -27,7 +28,8 @@ uint32_t lg_emit_state(lg_writer *w)
 {
     lg_program *p = w->p;
 
-    p->state = lg_emit_more(w, p->state, p->n_state, &p->cap_state, sizeof *p->state, LG_MAX_STATES, "states");
+    p->state =
+        lg_emit_more(w, p->state, p->n_state, &p->cap_state, sizeof *p->state, LG_MAX_STATES, "states");
     p->state[p->n_state] = (lg_state){LG_NONE, false};
     return p->n_state++;
 }
@@ -129,7 +131,8 @@ uint32_t lg_emit_rule(lg_writer *w, uint32_t conj)
 
     if (l->conj[conj].rule != LG_NONE)
         return l->conj[conj].rule;
-    w->p->rule = lg_emit_more(w, w->p->rule, w->p->n_rule, &w->p->cap_rule, sizeof *w->p->rule, LG_MAX_RULES, "rules");
+    w->p->rule =
+        lg_emit_more(w, w->p->rule, w->p->n_rule, &w->p->cap_rule, sizeof *w->p->rule, LG_MAX_RULES, "rules");
     w->p->rule[w->p->n_rule] = (lg_rule){lg_emit_state(w), l->conj[conj].height};
     l->conj[conj].rule = w->p->n_rule++;
     w->todo = lg_emit_more(w, w->todo, w->n_todo, &w->cap_todo, sizeof *w->todo, UINT32_MAX, "rules");
@@ -192,7 +195,8 @@ static void emit_array(lg_writer *w, const lg_body *b, uint32_t from, uint32_t f
     if (b->min == 0)
         (void)lg_emit_edge(w, s, bracket, LG_EDGE_EPS, 0);
     for (uint32_t i = 0; i < n; i++) { // i items are there
-        uint32_t next = lg_emit_state(w), item = value_state(w, b->child[i], next), to = i ? separator(w, item) : item;
+        uint32_t next = lg_emit_state(w), item = value_state(w, b->child[i], next),
+                 to = i ? separator(w, item) : item;
         lg_emit_edge(w, s, to, LG_EDGE_EPS, 0)->height = (int16_t)height_of(w, b->child[i]);
         if (i + 1 >= b->min)
             (void)lg_emit_edge(w, next, end, LG_EDGE_EPS, 0);
@@ -201,9 +205,11 @@ static void emit_array(lg_writer *w, const lg_body *b, uint32_t from, uint32_t f
     if (!rest)
         return;
     int16_t height = (int16_t)height_of(w, b->child[n]);
-    uint32_t item = lg_emit_state(w), next = lg_emit_state(w), comma = separator(w, item), rule = lg_emit_rule(w, b->child[n]);
+    uint32_t item = lg_emit_state(w), next = lg_emit_state(w), comma = separator(w, item),
+             rule = lg_emit_rule(w, b->child[n]);
     uint32_t least = b->min > n ? b->min - n : 0;
-    lg_edge *e = lg_emit_edge(w, item, next, LG_EDGE_CALL, rule); // the register counts the items behind the tuple
+    // the register counts the items behind the tuple
+    lg_edge *e = lg_emit_edge(w, item, next, LG_EDGE_CALL, rule);
     e->height = height;
     e->count = true;
     e->top = b->max == LG_NONE ? least : b->max - n;
@@ -253,7 +259,8 @@ uint32_t lg_emit_new_object(lg_writer *w, const lg_body *b, lg_members *m)
     o.req_after = req_after;
     o.class_term = class_term;
     o.class_height = class_height;
-    p->object = lg_emit_more(w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
+    p->object =
+        lg_emit_more(w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
     p->object[p->n_object] = o;
     p->has_keys |= o.n_class > 0;
     return p->n_object++;
@@ -270,7 +277,8 @@ static void emit_member(lg_writer *w, uint32_t from, uint32_t conj, uint32_t to)
 }
 
 // Where a name is due, names below i being done. No required name may be skipped.
-uint32_t lg_emit_names(lg_writer *w, const lg_members *m, uint32_t i, uint32_t hi, uint32_t names, const uint32_t *behind_key)
+uint32_t lg_emit_names(lg_writer *w, const lg_members *m, uint32_t i, uint32_t hi, uint32_t names,
+                       const uint32_t *behind_key)
 {
     const lg_object *o = &w->p->object[m->object];
     uint32_t s = lg_emit_state(w);

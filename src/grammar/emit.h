@@ -27,7 +27,8 @@ typedef struct lg_members {
 } lg_members;
 
 /* Room for one more element in an array of the grammar's memory; past `limit` the schema is too complex. */
-void *lg_emit_more(lg_writer *w, void *p, uint32_t n, size_t *cap, size_t size, uint32_t limit, const char *what);
+void *lg_emit_more(lg_writer *w, void *p, uint32_t n, size_t *cap, size_t size, uint32_t limit,
+                   const char *what);
 uint32_t lg_emit_state(lg_writer *w);
 /* The edge may be completed until the next one is made. */
 lg_edge *lg_emit_edge(lg_writer *w, uint32_t from, uint32_t to, lg_edge_kind kind, uint32_t arg);

@@ -1,6 +1,6 @@
 /*
- * grammar/eval: does a parsed value satisfy a schema? Used for the values of `enum` and `const`, which the keywords
- * beside them may rule out, and by tests for finished replies.
+ * grammar/eval: does a parsed value satisfy a schema? Used for the values of `enum` and `const`, which the
+ * keywords beside them may rule out, and by tests for finished replies.
  */
 #include <string.h>
 
@@ -119,9 +119,10 @@ static bool array_holds(lg_compiler *c, uint32_t node, const lg_json *v, int dep
         rest = "unevaluatedItems";
     n_tuple = lg_json_len(list);
     for (size_t i = 0; i < n; i++) {
-        if (i < n_tuple ? !lg_eval(c, lg_schema_at(c, lg_schema_child(c, node, tuple), i), lg_json_at(v, i), depth)
-                        : lg_schema_get(c, node, rest) &&
-                              !lg_eval(c, lg_schema_child(c, node, rest), lg_json_at(v, i), depth))
+        if (i < n_tuple
+                ? !lg_eval(c, lg_schema_at(c, lg_schema_child(c, node, tuple), i), lg_json_at(v, i), depth)
+                : lg_schema_get(c, node, rest) &&
+                      !lg_eval(c, lg_schema_child(c, node, rest), lg_json_at(v, i), depth))
             return false;
     }
     return true;
@@ -129,8 +130,10 @@ static bool array_holds(lg_compiler *c, uint32_t node, const lg_json *v, int dep
 
 static bool member_holds(lg_compiler *c, uint32_t node, lg_str key, const lg_json *v, int depth)
 {
-    const lg_json *props = lg_schema_get(c, node, "properties"), *patterns = lg_schema_get(c, node, "patternProperties");
-    const char *rest = lg_schema_get(c, node, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
+    const lg_json *props = lg_schema_get(c, node, "properties"),
+                  *patterns = lg_schema_get(c, node, "patternProperties");
+    const char *rest =
+        lg_schema_get(c, node, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
     bool known = false;
 
     for (size_t i = 0; i < lg_json_len(props); i++) {
@@ -163,7 +166,8 @@ static bool object_holds(lg_compiler *c, uint32_t node, const lg_json *v, int de
     const lg_json *required = lg_schema_get(c, node, "required");
     size_t n = lg_json_len(v);
 
-    if (n < lg_schema_count(c, node, "minProperties", 0) || n > lg_schema_count(c, node, "maxProperties", LG_NONE))
+    if (n < lg_schema_count(c, node, "minProperties", 0) ||
+        n > lg_schema_count(c, node, "maxProperties", LG_NONE))
         return false;
     for (size_t i = 0; i < lg_json_len(required); i++)
         if (!lg_json_getn(v, lg_json_str(lg_json_at(required, i))))

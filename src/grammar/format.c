@@ -1,16 +1,15 @@
 /*
- * grammar/format: the texts of each `format`, as patterns of our own dialect. Each language lies inside what the usual
- * validators accept: real dates with leap years, a mandatory time zone, no leap second.
+ * grammar/format: the texts of each `format`, as patterns of our own dialect. Each language lies inside what
+ * the usual validators accept: real dates with leap years, a mandatory time zone, no leap second.
  */
 #include <string.h>
 
 #include "grammar/lower.h"
 
-#define DATE                                                                                                       \
-    "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"               \
+#define DATE                                                                                        \
+    "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|" \
     "02-(?:0[1-9]|1\\d|2[0-8]))|(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
-#define TIME                                                                                                       \
-    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:[Zz]|[+\\-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+#define TIME       "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:[Zz]|[+\\-](?:[01]\\d|2[0-3]):[0-5]\\d)"
 #define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9\\-]{0,61}[A-Za-z0-9])?"
@@ -20,16 +19,16 @@
 #define SUB "!$&'()*+,;="
 #define PCT "%[0-9A-Fa-f]{2}"
 #define PCHAR "(?:[" UNRESERVED SUB ":@]|" PCT ")"
-#define AUTHORITY                                                                                                  \
+#define AUTHORITY \
     "(?:(?:[" UNRESERVED SUB ":]|" PCT ")*@)?(?:\\[" IPV6 "\\]|(?:[" UNRESERVED SUB "]|" PCT ")*)(?::\\d*)?"
 #define TAIL "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
 // all placements of "::", by the number of groups before it
 #define LS32 "(?:" H ":" H "|" IPV4 ")"
-#define IPV6                                                                                                       \
-    "(?:(?:" H ":){6}" LS32 "|::(?:" H ":){5}" LS32 "|(?:" H ")?::(?:" H ":){4}" LS32                              \
-    "|(?:(?:" H ":){0,1}" H ")?::(?:" H ":){3}" LS32 "|(?:(?:" H ":){0,2}" H ")?::(?:" H ":){2}" LS32              \
-    "|(?:(?:" H ":){0,3}" H ")?::" H ":" LS32 "|(?:(?:" H ":){0,4}" H ")?::" LS32                                  \
-    "|(?:(?:" H ":){0,5}" H ")?::" H "|(?:(?:" H ":){0,6}" H ")?::)"
+#define IPV6                                                                                           \
+    "(?:(?:" H ":){6}" LS32 "|::(?:" H ":){5}" LS32 "|(?:" H ")?::(?:" H ":){4}" LS32 "|(?:(?:" H      \
+    ":){0,1}" H ")?::(?:" H ":){3}" LS32 "|(?:(?:" H ":){0,2}" H ")?::(?:" H ":){2}" LS32 "|(?:(?:" H  \
+    ":){0,3}" H ")?::" H ":" LS32 "|(?:(?:" H ":){0,4}" H ")?::" LS32 "|(?:(?:" H ":){0,5}" H ")?::" H \
+    "|(?:(?:" H ":){0,6}" H ")?::)"
 
 static const struct {
     const char *name, *pattern;
@@ -42,15 +41,20 @@ static const struct {
     {"duration",
      "P(?:" N "W|(?:" N "Y(?:" N "M(?:" N "D)?)?|" N "M(?:" N "D)?|" N "D)"
      "(?:T(?:" N "H(?:" N "M(?:" N "S)?)?|" N "M(?:" N "S)?|" N "S))?"
-     "|T(?:" N "H(?:" N "M(?:" N "S)?)?|" N "M(?:" N "S)?|" N "S))", 0, NULL},
+     "|T(?:" N "H(?:" N "M(?:" N "S)?)?|" N "M(?:" N "S)?|" N "S))",
+     0, NULL},
     {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}", 0, NULL},
-    {"email", "[A-Za-z0-9!#$%&'*+/=?\\^_`{|}~\\-]+(?:\\.[A-Za-z0-9!#$%&'*+/=?\\^_`{|}~\\-]+)*@" LABEL "(?:\\." LABEL ")+",
+    {"email",
+     "[A-Za-z0-9!#$%&'*+/=?\\^_`{|}~\\-]+(?:\\.[A-Za-z0-9!#$%&'*+/=?\\^_`{|}~\\-]+)*@" LABEL "(?:\\." LABEL
+     ")+",
      254, "[^@]{1,64}@[^@]+"},
     {"hostname", LABEL "(?:\\." LABEL ")*", 253, NULL},
     {"ipv4", IPV4, 0, NULL},
     {"ipv6", IPV6, 0, NULL},
-    {"uri", "[A-Za-z][A-Za-z0-9+\\-.]*:(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR
-     "+(?:/" PCHAR "*)*)" TAIL, 0, NULL},
+    {"uri",
+     "[A-Za-z][A-Za-z0-9+\\-.]*:(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR
+     "+(?:/" PCHAR "*)*)" TAIL,
+     0, NULL},
     {"json-pointer", "(?:/(?:[^~/]|~[01])*)*", 0, NULL},
     {"byte", "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", 0, NULL},
 };
@@ -85,7 +89,8 @@ bool lg_format_dfa(lg_compiler *c, lg_str name, lg_dfa *out, uint32_t *max)
         if (lg_str_eqz(name, notes[i]))
             return false;
     if (!c->opt->ignore_formats)
-        lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_FORMAT, "format \"%.*s\" is not supported", (int)name.n, name.p);
+        lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_FORMAT, "format \"%.*s\" is not supported", (int)name.n,
+                        name.p);
     return false;
 }
 

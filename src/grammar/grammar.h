@@ -1,16 +1,16 @@
 /*
- * grammar/grammar: constrained decoding. A JSON Schema, or a set of tools, becomes a grammar; a matcher follows one
- * reply and says which tokens may come next.
+ * grammar/grammar: constrained decoding. A JSON Schema, or a set of tools, becomes a grammar; a matcher
+ * follows one reply and says which tokens may come next.
  *
- * What is promised for everything that compiles: a finished reply is valid, every valid document in the accepted
- * spellings can be produced under any tokenization, no state is a dead end, a mask is exact, and whatever cannot be
- * enforced is refused here with a code and the place in the schema.
+ * What is promised for everything that compiles: a finished reply is valid, every valid document in the
+ * accepted spellings can be produced under any tokenization, no state is a dead end, a mask is exact, and
+ * whatever cannot be enforced is refused here with a code and the place in the schema.
  *
- * Threads: any thread may compile. From then on a grammar and its matchers belong to one thread (the engine's). The
- * tables of a vocabulary (lg_token_trie) are immutable and shared.
+ * Threads: any thread may compile. From then on a grammar and its matchers belong to one thread (the
+ * engine's). The tables of a vocabulary (lg_token_trie) are immutable and shared.
  *
- * Surprise: a grammar grows while it is used, because states of its automaton are made when they are first met. Past a
- * bound it forgets all of them, and each matcher replays its tokens the next time it is asked.
+ * Surprise: a grammar grows while it is used, because states of its automaton are made when they are first
+ * met. Past a bound it forgets all of them, and each matcher replays its tokens the next time it is asked.
  */
 #ifndef LG_GRAMMAR_GRAMMAR_H
 #define LG_GRAMMAR_GRAMMAR_H
@@ -55,9 +55,9 @@ typedef struct lg_grammar_error {
 /* The code as the API spells it, "unsupported_keyword"; "" for LG_GRAMMAR_OK. */
 const char *lg_grammar_code_name(lg_grammar_code code);
 
-/* The grammar of the JSON values that the schema admits. The text is not needed afterwards. `opt` and `why` may be
- * NULL. On failure *why says code and place (LG_GRAMMAR_OK when memory ran out), and err the sentence for the user,
- * "schema at /a/not: keyword \"not\" is not supported". */
+/* The grammar of the JSON values that the schema admits. The text is not needed afterwards. `opt` and `why`
+ * may be NULL. On failure *why says code and place (LG_GRAMMAR_OK when memory ran out), and err the sentence
+ * for the user, "schema at /a/not: keyword \"not\" is not supported". */
 LG_NODISCARD lg_status lg_grammar_schema(lg_str schema, const lg_grammar_options *opt, lg_grammar **out,
                                          lg_grammar_error *why, lg_err *err);
 /* Any JSON object. */
@@ -68,33 +68,34 @@ typedef struct lg_grammar_tool {
     lg_str name, parameters;
 } lg_grammar_tool;
 
-/* One call (or up to max_calls in a row) of one of the tools, in the model's own form: the control token tool_call, the
- * name, keys and values, the control token end_tool_call. Arguments are the declared ones, in the order of the schema;
- * an argument that is always a string is raw text, one that never is JSON, any other raw text without constraint.
- * Only the declared names are written, also where additionalProperties would admit more. Pointers in *why begin with
- * /tools/N/function/parameters. A name is LG_GRAMMAR_INVALID_SCHEMA when it is empty or holds '<', and so is the name
- * of a parameter that holds '<'. */
-LG_NODISCARD lg_status lg_grammar_tools(const lg_grammar_tool *tool, size_t n, int max_calls, const lg_special *special,
-                                        const lg_grammar_options *opt, lg_grammar **out, lg_grammar_error *why,
-                                        lg_err *err);
+/* One call (or up to max_calls in a row) of one of the tools, in the model's own form: the control token
+ * tool_call, the name, keys and values, the control token end_tool_call. Arguments are the declared ones, in
+ * the order of the schema; an argument that is always a string is raw text, one that never is JSON, any other
+ * raw text without constraint. Only the declared names are written, also where additionalProperties would
+ * admit more. Pointers in *why begin with /tools/N/function/parameters. A name is LG_GRAMMAR_INVALID_SCHEMA
+ * when it is empty or holds '<', and so is the name of a parameter that holds '<'. */
+LG_NODISCARD lg_status lg_grammar_tools(const lg_grammar_tool *tool, size_t n, int max_calls,
+                                        const lg_special *special, const lg_grammar_options *opt,
+                                        lg_grammar **out, lg_grammar_error *why, lg_err *err);
 void lg_grammar_destroy(lg_grammar *g); /* takes NULL; after its matchers */
 /* Bytes that its automaton and masks take now. */
 size_t lg_grammar_bytes(const lg_grammar *g);
-/* Bound for the automaton (default 32 MiB); what has grown past it is dropped when a matcher is next asked. */
+/* Bound for the automaton (default 32 MiB); what has grown past it is dropped when a matcher is next asked.
+ */
 void lg_grammar_limit(lg_grammar *g, size_t bytes);
 
-/* Tables over the ordinary tokens of a vocabulary, which must live as long. LG_E_INPUT when one of the bytes that
- * text can contain is no token of its own: then not every text could be written. */
+/* Tables over the ordinary tokens of a vocabulary, which must live as long. LG_E_INPUT when one of the bytes
+ * that text can contain is no token of its own: then not every text could be written. */
 LG_NODISCARD lg_status lg_token_trie_create(const lg_vocab *v, lg_token_trie **out, lg_err *err);
 void lg_token_trie_destroy(lg_token_trie *t); /* takes NULL */
 size_t lg_token_trie_words(const lg_token_trie *t); /* 32-bit words of a mask */
 
 typedef enum lg_phase { LG_PHASE_THINK, LG_PHASE_ANSWER, LG_PHASE_DONE } lg_phase;
 
-/* Grammar and tables are borrowed and outlive the matcher. `start` is THINK while the prompt leaves the reasoning
- * open, else ANSWER. One trie a grammar: its masks are kept with it. */
-LG_NODISCARD lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start, lg_matcher **out,
-                                         lg_err *err);
+/* Grammar and tables are borrowed and outlive the matcher. `start` is THINK while the prompt leaves the
+ * reasoning open, else ANSWER. One trie a grammar: its masks are kept with it. */
+LG_NODISCARD lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start,
+                                         lg_matcher **out, lg_err *err);
 void lg_matcher_destroy(lg_matcher *m); /* takes NULL */
 
 lg_phase lg_matcher_phase(const lg_matcher *m);
@@ -102,17 +103,19 @@ lg_phase lg_matcher_phase(const lg_matcher *m);
 bool lg_matcher_must_stop(const lg_matcher *m);
 size_t lg_matcher_n(const lg_matcher *m); /* tokens accepted so far */
 
-/* The tokens that may come: bit id of *mask. Valid until the next call on a matcher of this grammar. In THINK all but
- * end tokens and <tool_call>; in DONE the end tokens. LG_E_LIMIT or LG_E_NOMEM: this reply cannot go on. */
+/* The tokens that may come: bit id of *mask. Valid until the next call on a matcher of this grammar. In THINK
+ * all but end tokens and <tool_call>; in DONE the end tokens. LG_E_LIMIT or LG_E_NOMEM: this reply cannot go
+ * on. */
 LG_NODISCARD lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err);
-/* Appends a token. *ok false: it is not legal here and nothing has changed. The end of reasoning, and of the value,
- * take effect between two tokens of one block as well. */
+/* Appends a token. *ok false: it is not legal here and nothing has changed. The end of reasoning, and of the
+ * value, take effect between two tokens of one block as well. */
 LG_NODISCARD lg_status lg_matcher_accept(lg_matcher *m, int32_t token, bool *ok, lg_err *err);
 /* How many of the n tokens are legal one after the other; the state stays. */
-LG_NODISCARD lg_status lg_matcher_check(lg_matcher *m, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err);
-/* Tokens that the grammar leaves no choice about, as the tokenizer would write them, appended to *out; they are not
- * accepted yet. Where another token could take part of the forced text and more, the choice is the model's and the
- * token is left out. Possibly none. */
+LG_NODISCARD lg_status lg_matcher_check(lg_matcher *m, const int32_t *ids, size_t n, size_t *n_ok,
+                                        lg_err *err);
+/* Tokens that the grammar leaves no choice about, as the tokenizer would write them, appended to *out; they
+ * are not accepted yet. Where another token could take part of the forced text and more, the choice is the
+ * model's and the token is left out. Possibly none. */
 LG_NODISCARD lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err *err);
 /* Forgets all but the first n tokens; constant time. n is at most lg_matcher_n. */
 void lg_matcher_rollback(lg_matcher *m, size_t n);

@@ -1,5 +1,6 @@
 /*
- * grammar/grammar_int: what a grammar is made of; shared by the compiler (which fills it) and the matcher (which runs it).
+ * grammar/grammar_int: what a grammar is made of; shared by the compiler (which fills it) and the matcher
+ * (which runs it).
  */
 #ifndef LG_GRAMMAR_GRAMMAR_INT_H
 #define LG_GRAMMAR_GRAMMAR_INT_H
@@ -27,7 +28,8 @@ struct lg_grammar {
 LG_NODISCARD lg_status lg_grammar_start(lg_grammar *g, lg_err *err);
 void lg_grammar_clear(lg_grammar *g);
 
-/* For tests and measurements: whether a JSON text is a value that the schema admits, by the evaluator alone. */
+/* For tests and measurements: whether a JSON text is a value that the schema admits, by the evaluator alone.
+ */
 LG_NODISCARD lg_status lg_schema_evaluate(lg_str schema, lg_str value, bool *holds, lg_err *err);
 void lg_matcher_caches(lg_matcher *m, bool slices, bool cache);
 uint64_t lg_matcher_nodes(const lg_matcher *m); /* nodes of the token tree visited so far */

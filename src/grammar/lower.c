@@ -71,7 +71,8 @@ uint32_t lg_lower_conj(lg_compiler *c, const uint32_t *id, uint32_t n, bool proo
     if (l->n_conj >= LG_MAX_RULES)
         lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "the schema needs more than %d rules", LG_MAX_RULES);
     l->conj = grow_perm(c, l->conj, l->n_conj, &l->cap_conj, sizeof *l->conj);
-    l->conj[l->n_conj] = (lg_conj){.id = own, .n = m, .proof = proof, .height = LG_NO_HEIGHT, .rule = LG_NONE};
+    l->conj[l->n_conj] =
+        (lg_conj){.id = own, .n = m, .proof = proof, .height = LG_NO_HEIGHT, .rule = LG_NONE};
     l->slot[at] = (uint32_t)l->n_conj + 1;
     l->todo = grow_perm(c, l->todo, l->n_todo, &l->cap_todo, sizeof *l->todo);
     l->todo[l->n_todo++] = (uint32_t)l->n_conj;
@@ -206,15 +207,16 @@ static bool literal_values(const expansion *x)
     return false;
 }
 
-// The branches of a oneOf that are all numbers, or all strings, may overlap: what is in exactly one of them is an
-// automaton again. False when these are no such branches; nothing has changed then.
+// The branches of a oneOf that are all numbers, or all strings, may overlap: what is in exactly one of them
+// is an automaton again. False when these are no such branches; nothing has changed then.
 static bool exclusive_scalars(expansion *x, size_t k)
 {
     lg_compiler *c = x->c;
     choice ch = x->choice[k];
     size_t n = x->n, n_choice = x->n_choice, n_branch = lg_json_len(c->node[ch.list].j);
     unsigned types = x->types, all = 0;
-    lg_alternative *alt = LG_TMP(c, lg_alternative, n_branch), whole = {.types = 0, .proof = x->proof, .one_of = alt};
+    lg_alternative *alt = LG_TMP(c, lg_alternative, n_branch),
+                   whole = {.types = 0, .proof = x->proof, .one_of = alt};
     bool ok = k + 1 == n_choice;
 
     for (size_t i = 0; i < n_branch && ok; i++) {
@@ -249,7 +251,8 @@ static void choose(expansion *x, size_t k)
         return;
     if (k == n_choice) {
         if (++x->branches > LG_MAX_BRANCHES)
-            lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "one value has more than %d alternatives", LG_MAX_BRANCHES);
+            lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "one value has more than %d alternatives",
+                            LG_MAX_BRANCHES);
         finish(x);
         return;
     }
@@ -273,8 +276,8 @@ static void choose(expansion *x, size_t k)
 // Does a node say anything but where it points?
 static bool only_refers(const lg_json *j)
 {
-    static const char *const names[] = {"$ref", "$defs", "definitions", "$id", "id", "$schema", "$anchor", "$comment",
-                                        "title", "description"};
+    static const char *const names[] = {"$ref",    "$defs",   "definitions", "$id",   "id",
+                                        "$schema", "$anchor", "$comment",    "title", "description"};
 
     for (size_t i = 0; i < lg_json_len(j); i++) {
         lg_str key;
@@ -288,7 +291,8 @@ static bool only_refers(const lg_json *j)
     return true;
 }
 
-void lg_lower_expand(lg_compiler *c, const uint32_t *id, uint32_t n, bool proof, lg_alternative_fn fn, void *ctx)
+void lg_lower_expand(lg_compiler *c, const uint32_t *id, uint32_t n, bool proof, lg_alternative_fn fn,
+                     void *ctx)
 {
     expansion x = {.c = c, .types = LG_TYPE_ALL, .proof = proof, .closes = LG_NONE, .fn = fn, .ctx = ctx};
     bool empty_cycle = true;
@@ -428,7 +432,8 @@ static uint32_t impossible_part(const lg_lower *l, const lg_body *b)
     uint32_t n = b->kind == LG_BODY_OBJECT ? b->n : b->kind == LG_BODY_ARRAY ? b->n + 1 : 0;
 
     for (uint32_t i = 0; i < n; i++)
-        if ((b->kind == LG_BODY_OBJECT ? b->required[i] : i < b->min) && l->conj[b->child[i]].height == LG_NO_HEIGHT)
+        if ((b->kind == LG_BODY_OBJECT ? b->required[i] : i < b->min) &&
+            l->conj[b->child[i]].height == LG_NO_HEIGHT)
             return i;
     return LG_NONE;
 }
@@ -451,8 +456,8 @@ static void blame(lg_compiler *c, uint32_t conj)
         if (!b || b->next || (part = impossible_part(l, b)) == LG_NONE)
             return;
         child = &l->conj[b->child[part]];
-        if (b->child[part] == LG_NEVER ||
-            (b->kind == LG_BODY_OBJECT && child->n == 1 && lg_json_is(c->node[child->id[0] >> 1].j, LG_JSON_FALSE))) {
+        if (b->child[part] == LG_NEVER || (b->kind == LG_BODY_OBJECT && child->n == 1 &&
+                                           lg_json_is(c->node[child->id[0] >> 1].j, LG_JSON_FALSE))) {
             for (uint32_t i = 0; i < k->n; i++)
                 if (lg_schema_get(c, k->id[i] >> 1, "required"))
                     lg_compile_at(c, k->id[i] >> 1, "required", NULL);
@@ -488,7 +493,8 @@ void lg_lower_all(lg_compiler *c, uint32_t root)
     for (size_t i = 0; i < l->n_proof; i++)
         if (l->conj[l->proof[i].conj].height != LG_NO_HEIGHT) {
             lg_compile_at(c, l->proof[i].node, "oneOf", NULL);
-            lg_compile_fail(c, LG_GRAMMAR_ONEOF_NOT_DISJOINT, "the branches of \"oneOf\" could hold at the same time");
+            lg_compile_fail(c, LG_GRAMMAR_ONEOF_NOT_DISJOINT,
+                            "the branches of \"oneOf\" could hold at the same time");
         }
     if (l->conj[root].height == LG_NO_HEIGHT) {
         lg_compile_at(c, c->root, NULL, NULL);

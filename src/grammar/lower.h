@@ -1,7 +1,8 @@
 /*
- * grammar/lower: from schema nodes to rules. A rule is a set of schema nodes that must all hold (a conjunction); it is
- * expanded into alternatives, each with one type and everything its members say about it (a body). Bodies name their
- * children by conjunction, so recursion needs nothing special. emit.c then writes the program.
+ * grammar/lower: from schema nodes to rules. A rule is a set of schema nodes that must all hold (a
+ * conjunction); it is expanded into alternatives, each with one type and everything its members say about it
+ * (a body). Bodies name their children by conjunction, so recursion needs nothing special. emit.c then writes
+ * the program.
  */
 #ifndef LG_GRAMMAR_LOWER_H
 #define LG_GRAMMAR_LOWER_H
@@ -13,7 +14,8 @@
 #define LG_NO_HEIGHT UINT16_MAX
 #define LG_NEVER 0u /* the conjunction that no value satisfies */
 
-/* An element of a conjunction: a schema node, whole or with its own keywords only (without $ref, allOf, anyOf, oneOf). */
+/* An element of a conjunction: a schema node, whole or with its own keywords only (without $ref, allOf,
+ * anyOf, oneOf). */
 #define LG_WHOLE(node) ((uint32_t)(node) << 1)
 #define LG_OWN(node) ((uint32_t)(node) << 1 | 1)
 
@@ -76,17 +78,23 @@ typedef struct lg_alternative {
     uint32_t n_one_of;
 } lg_alternative;
 typedef void (*lg_alternative_fn)(lg_compiler *c, const lg_alternative *a, void *ctx);
-void lg_lower_expand(lg_compiler *c, const uint32_t *id, uint32_t n, bool proof, lg_alternative_fn fn, void *ctx);
+void lg_lower_expand(lg_compiler *c, const uint32_t *id, uint32_t n, bool proof, lg_alternative_fn fn,
+                     void *ctx);
 
 /* body.c: the bodies of an alternative, put in front of *list. */
 void lg_lower_bodies(lg_compiler *c, const lg_alternative *a, lg_body **list);
-uint32_t lg_lower_term(lg_compiler *c, const lg_term *t); /* adds a terminal; its automaton must be kept memory */
-uint32_t lg_lower_words(lg_compiler *c, lg_str *word, uint32_t n, uint32_t *payload); /* sorts; payload may be NULL */
-/* A string terminal over an automaton (NULL: every text) in temporary memory; LG_NONE when nothing matches. */
+/* adds a terminal; its automaton must be kept memory */
+uint32_t lg_lower_term(lg_compiler *c, const lg_term *t);
+/* sorts; payload may be NULL */
+uint32_t lg_lower_words(lg_compiler *c, lg_str *word, uint32_t n, uint32_t *payload);
+/* A string terminal over an automaton (NULL: every text) in temporary memory; LG_NONE when nothing matches.
+ */
 uint32_t lg_lower_string(lg_compiler *c, lg_term_kind kind, const lg_dfa *d, uint32_t min, uint32_t max);
-/* The texts that the members allow a string to be, lengths included; *every: all of them (then the answer is empty). */
+/* The texts that the members allow a string to be, lengths included; *every: all of them (then the answer is
+ * empty). */
 lg_dfa lg_lower_texts(lg_compiler *c, const lg_alternative *a, bool *every);
-/* What the members say about a string: pattern and format into one automaton (n = 0 with *any), and lengths. */
+/* What the members say about a string: pattern and format into one automaton (n = 0 with *any), and lengths.
+ */
 lg_dfa lg_lower_patterns(lg_compiler *c, const lg_alternative *a, bool *any, uint32_t *min, uint32_t *max);
 lg_number lg_lower_number(lg_compiler *c, const lg_alternative *a);
 /* The texts that exactly one of a's `one_of` admits. */

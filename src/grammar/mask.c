@@ -1,6 +1,6 @@
 /*
- * grammar/mask: see mask.h. A token is safe when it is made of complete characters none of which is a quote, a backslash
- * or a control character: inside a string it is one step of the length and nothing else.
+ * grammar/mask: see mask.h. A token is safe when it is made of complete characters none of which is a quote,
+ * a backslash or a control character: inside a string it is one step of the length and nothing else.
  */
 #include "grammar/mask.h"
 
@@ -20,7 +20,8 @@ static int compare_entries(const void *a, const void *b)
 
     if (r)
         return r;
-    return x->text.n != y->text.n ? (x->text.n > y->text.n) - (x->text.n < y->text.n) : (x->id > y->id) - (x->id < y->id);
+    return x->text.n != y->text.n ? (x->text.n > y->text.n) - (x->text.n < y->text.n)
+                                  : (x->id > y->id) - (x->id < y->id);
 }
 
 static uint32_t safe_chars(lg_str t)
@@ -97,8 +98,10 @@ static lg_status check_bytes(const lg_token_trie *t, lg_err *err)
         have[t->all.byte[i]] = t->all.token[i] >= 0;
     for (int b = 0; b < 256; b++)
         if (!have[b] && b != 0xc0 && b != 0xc1 && b < 0xf5)
-            return LG_FAIL(err, LG_E_INPUT, "the vocabulary has no token for byte 0x%02x, so not every text can be "
-                           "constrained", b);
+            return LG_FAIL(err, LG_E_INPUT,
+                           "the vocabulary has no token for byte 0x%02x, so not every text can be "
+                           "constrained",
+                           b);
     return LG_OK;
 }
 
@@ -225,7 +228,8 @@ size_t lg_token_trie_words(const lg_token_trie *t)
 }
 
 // Follows every token of a tree as long as the automaton lives; stack[d] is the configuration d bytes deep.
-static void walk(const lg_token_trie *t, const lg_trie *x, lg_auto *a, uint32_t *stack, uint32_t *mask, uint64_t *nodes)
+static void walk(const lg_token_trie *t, const lg_trie *x, lg_auto *a, uint32_t *stack, uint32_t *mask,
+                 uint64_t *nodes)
 {
     uint32_t depth = 0, p = 0;
 
@@ -246,8 +250,8 @@ static void walk(const lg_token_trie *t, const lg_trie *x, lg_auto *a, uint32_t 
     }
 }
 
-void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, uint32_t *stack, uint32_t *mask,
-                     uint64_t *nodes)
+void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, uint32_t *stack,
+                     uint32_t *mask, uint64_t *nodes)
 {
     lg_cfg c = *lg_auto_cfg(a, cfg);
     const lg_program *p = lg_auto_program(a);

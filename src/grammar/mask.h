@@ -1,6 +1,6 @@
 /*
- * grammar/mask: from a configuration to the set of tokens that may come: a walk over the tree of all tokens, with the
- * tokens that are plain text taken as ready-made slices where a string admits all of them.
+ * grammar/mask: from a configuration to the set of tokens that may come: a walk over the tree of all tokens,
+ * with the tokens that are plain text taken as ready-made slices where a string admits all of them.
  */
 #ifndef LG_GRAMMAR_MASK_H
 #define LG_GRAMMAR_MASK_H
@@ -22,7 +22,8 @@ typedef struct lg_trie {
 struct lg_token_trie {
     const lg_vocab *vocab;
     size_t n_vocab, words, longest; /* longest token in bytes */
-    lg_trie all, rest, long_safe;   /* every ordinary token; those that are not safe; safe ones of more than 16 */
+    /* every ordinary token; those that are not safe; safe ones of more than 16 */
+    lg_trie all, rest, long_safe;
     int32_t *same;                  /* another token of the same bytes, or -1 */
     uint32_t *slice[LG_SLICES], *safe; /* bit sets */
     uint32_t longest_safe;          /* in code points */
@@ -30,10 +31,10 @@ struct lg_token_trie {
     int32_t eos[2];
 };
 
-/* The tokens whose bytes lead on from cfg, plus end tokens and control tokens where it admits them. `stack` holds
- * longest + 1 configurations. Without `slices` every token is walked; the answer is the same. */
-void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, uint32_t *stack, uint32_t *mask,
-                     uint64_t *nodes);
+/* The tokens whose bytes lead on from cfg, plus end tokens and control tokens where it admits them. `stack`
+ * holds longest + 1 configurations. Without `slices` every token is walked; the answer is the same. */
+void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, uint32_t *stack,
+                     uint32_t *mask, uint64_t *nodes);
 
 /* Is there a token that begins with `text`, is longer, and whose further bytes lead on from cfg? */
 bool lg_mask_extends(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, uint32_t *stack);

@@ -1,8 +1,9 @@
 /*
- * grammar/matcher: one reply against a grammar, token by token. Its history is an array indexed by the number of tokens,
- * so a rollback is a smaller number. The engine's thread.
+ * grammar/matcher: one reply against a grammar, token by token. Its history is an array indexed by the number
+ * of tokens, so a rollback is a smaller number. The engine's thread.
  *
- * Surprise: a grammar that has outgrown its limit forgets its configurations; the next call here replays the tokens.
+ * Surprise: a grammar that has outgrown its limit forgets its configurations; the next call here replays the
+ * tokens.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,8 @@ void lg_grammar_limit(lg_grammar *g, size_t bytes)
     g->limit = bytes;
 }
 
-lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start, lg_matcher **out, lg_err *err)
+lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start, lg_matcher **out,
+                            lg_err *err)
 {
     lg_matcher *m = calloc(1, sizeof *m);
     lg_status st = LG_OK;
@@ -328,9 +330,10 @@ static int forced_byte(lg_auto *a, uint32_t cfg, uint32_t *next)
     return byte;
 }
 
-// The tokens of text behind its first n_old, which must be as they are, up to where another token could go on.
-static lg_status certain(lg_matcher *m, const lg_bpe *b, lg_str text, size_t context, size_t n_old, uint32_t end,
-                         lg_ids *out, lg_err *err)
+// The tokens of text behind its first n_old, which must be as they are, up to where another token could go
+// on.
+static lg_status certain(lg_matcher *m, const lg_bpe *b, lg_str text, size_t context, size_t n_old,
+                         uint32_t end, lg_ids *out, lg_err *err)
 {
     lg_ids ids = {0};
     size_t forced = text.n - context, cut = forced, at = 0;

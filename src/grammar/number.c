@@ -1,6 +1,6 @@
 /*
- * grammar/number: see number.h. The automaton reads a number digit by digit. Besides the count of digits, its state is
- * how the part read so far compares with each bound's digits, and the remainder modulo the divisor.
+ * grammar/number: see number.h. The automaton reads a number digit by digit. Besides the count of digits, its
+ * state is how the part read so far compares with each bound's digits, and the remainder modulo the divisor.
  */
 #include "grammar/number.h"
 
@@ -107,7 +107,8 @@ lg_str lg_decimal_spell(lg_compiler *c, const lg_decimal *d)
 
 LG_NORETURN static void too_fine(lg_compiler *c)
 {
-    lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "this multipleOf needs more than %d remainders", MAX_REMAINDERS);
+    lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "this multipleOf needs more than %d remainders",
+                    MAX_REMAINDERS);
 }
 
 // d = *n / 10^*e
@@ -389,7 +390,8 @@ static void edges(machine *x, reading r)
     reading next = r;
 
     if (r.phase == START && x->side[1].any) {
-        next = (reading){.phase = MINUS, .neg = true, .low = EQUAL, .high = x->side[1].has_high ? EQUAL : LESS};
+        next =
+            (reading){.phase = MINUS, .neg = true, .low = EQUAL, .high = x->side[1].has_high ? EQUAL : LESS};
         go(x, '-', '-', &next);
     }
     next = r;

@@ -1,6 +1,6 @@
 /*
- * grammar/number: decimal-exact numbers: comparison, the one spelling of a literal, and automata for bounds and
- * multiples. No floating point anywhere.
+ * grammar/number: decimal-exact numbers: comparison, the one spelling of a literal, and automata for bounds
+ * and multiples. No floating point anywhere.
  */
 #ifndef LG_GRAMMAR_NUMBER_H
 #define LG_GRAMMAR_NUMBER_H
@@ -14,8 +14,8 @@ typedef struct lg_decimal {
     int64_t exp;
 } lg_decimal;
 
-/* From a JSON number; the digits are copied into temporary memory. Exponents saturate far outside what any bound
- * here can use. */
+/* From a JSON number; the digits are copied into temporary memory. Exponents saturate far outside what any
+ * bound here can use. */
 lg_decimal lg_decimal_of(lg_compiler *c, lg_str text);
 int lg_decimal_cmp(const lg_decimal *a, const lg_decimal *b);
 bool lg_decimal_integral(const lg_decimal *d);
@@ -31,7 +31,8 @@ typedef struct lg_number {
     uint64_t c; /* multiple of c / 10^e; c = 0: of nothing */
     uint32_t e;
     bool integer;  /* written without fraction and exponent */
-    bool by_value; /* all spellings with a point, integers too, and none with an exponent: for comparing sets */
+    /* all spellings with a point, integers too, and none with an exponent: for comparing sets */
+    bool by_value;
     uint32_t int_digits, frac_digits; /* at least this many are allowed */
 } lg_number;
 

@@ -1,8 +1,8 @@
 /*
  * grammar/object: the members of an object: known names with their children, and classes of additional keys.
  *
- * A class is the set of keys that match exactly a given set of the patternProperties; its automaton leaves out the
- * known names and what propertyNames refuses, so that every key belongs to one class and one child.
+ * A class is the set of keys that match exactly a given set of the patternProperties; its automaton leaves
+ * out the known names and what propertyNames refuses, so that every key belongs to one class and one child.
  */
 #include <string.h>
 
@@ -34,8 +34,8 @@ static void find_patterns(shape *s)
             (void)lg_json_member(j, k, &text);
             lg_compile_at(c, s->a->member[i], "patternProperties", &text);
             if (s->n_pattern == LG_MAX_KEY_PATTERNS)
-                lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "more than %d patterns apply to the keys of one object",
-                                LG_MAX_KEY_PATTERNS);
+                lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX,
+                                "more than %d patterns apply to the keys of one object", LG_MAX_KEY_PATTERNS);
             s->pattern[s->n_pattern++] = (pattern){i, list, lg_schema_at(c, list, k), lg_regex_dfa(c, text)};
         }
     }
@@ -100,7 +100,8 @@ static void find_names(shape *s)
     s->names = t.dfa;
 }
 
-// What holds for the value of key `name`; `mask` says which patterns match it. False when it may not be there at all.
+// What holds for the value of key `name`; `mask` says which patterns match it. False when it may not be there
+// at all.
 static bool child_of(shape *s, const lg_str *name, uint32_t mask, uint32_t *conj)
 {
     lg_compiler *c = s->c;
@@ -110,7 +111,8 @@ static bool child_of(shape *s, const lg_str *name, uint32_t mask, uint32_t *conj
     for (uint32_t i = 0; i < s->a->n; i++) {
         uint32_t node = s->a->member[i];
         const lg_json *own = name ? lg_json_getn(lg_schema_get(c, node, "properties"), *name) : NULL;
-        const char *rest = lg_schema_get(c, node, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
+        const char *rest =
+            lg_schema_get(c, node, "additionalProperties") ? "additionalProperties" : "unevaluatedProperties";
         bool judged = own != NULL;
         if (own)
             id[n++] = LG_WHOLE(lg_schema_node(c, own, lg_schema_child(c, node, "properties"), *name, 0));
@@ -178,7 +180,8 @@ static void collect_names(shape *s, lg_body *b)
         }
     b->name = name;
     if (b->n > LG_MAX_NAMES)
-        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "an object may have at most %d known properties", LG_MAX_NAMES);
+        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "an object may have at most %d known properties",
+                        LG_MAX_NAMES);
 }
 
 static void known_names(shape *s, lg_body *b)
@@ -229,7 +232,8 @@ static void key_classes(shape *s, lg_body *b)
             continue;
         for (uint32_t k = 0; k < s->n_pattern && d.n; k++)
             d = lg_dfa_product(c, &d, &s->pattern[k].dfa, mask >> k & 1 ? LG_DFA_AND : LG_DFA_AND_NOT);
-        term = lg_lower_string(c, LG_TERM_KEY, every && s->n_pattern == 0 && !c->no_end_tag ? NULL : &d, 0, LG_NONE);
+        term = lg_lower_string(c, LG_TERM_KEY, every && s->n_pattern == 0 && !c->no_end_tag ? NULL : &d, 0,
+                               LG_NONE);
         if (term == LG_NONE)
             continue;
         b->class_term[b->n_class] = term;

@@ -1,9 +1,10 @@
 /*
- * grammar/program: a compiled grammar: rules as small automata whose edges match terminals, call rules, or take one
- * control token. Written by the compiler, read-only afterwards.
+ * grammar/program: a compiled grammar: rules as small automata whose edges match terminals, call rules, or
+ * take one control token. Written by the compiler, read-only afterwards.
  *
- * A rule instance owns a register (members or items so far) and a set of keys (the additional names that an object has
- * used). Guards look at them and at the depth, so nothing is unrolled and nothing leads to a dead end.
+ * A rule instance owns a register (members or items so far) and a set of keys (the additional names that an
+ * object has used). Guards look at them and at the depth, so nothing is unrolled and nothing leads to a dead
+ * end.
  */
 #ifndef LG_GRAMMAR_PROGRAM_H
 #define LG_GRAMMAR_PROGRAM_H
@@ -16,7 +17,8 @@ enum {
 };
 
 typedef enum lg_term_kind {
-    LG_TERM_WORDS,  /* one of a sorted list of byte strings; each leads to a target of its own if `target` is set */
+    /* one of a sorted list of byte strings; each leads to a target of its own if `target` is set */
+    LG_TERM_WORDS,
     LG_TERM_BYTES,  /* an automaton over bytes */
     LG_TERM_STRING, /* a JSON string whose decoded text an automaton over code points accepts */
     LG_TERM_KEY,    /* a JSON string that is no used key of its object; becomes one */
@@ -37,7 +39,8 @@ typedef struct lg_term {
     const uint32_t *shortest, *longest; /* of each state with a length bound: code points to acceptance */
     const uint64_t *lengths; /* with both bounds: bit k of row s: k code points lead from s to acceptance */
     uint32_t length_words;
-    const bool *open;      /* states from where every run of safe characters stays live; NULL with dfa.n = 0 */
+    /* states from where every run of safe characters stays live; NULL with dfa.n = 0 */
+    const bool *open;
     const uint32_t *count; /* KEY: words from each state on */
 } lg_term;
 

@@ -46,7 +46,8 @@ static lg_str join(lg_compiler *c, lg_str a, size_t n, lg_str b)
     return (lg_str){p, n + b.n};
 }
 
-// `uri` read in a document whose address is `base`; without "." and ".." parts, which identifiers hardly have.
+// `uri` read in a document whose address is `base`; without "." and ".." parts, which identifiers hardly
+// have.
 static lg_str resolve(lg_compiler *c, lg_str base, lg_str uri)
 {
     size_t n = base.n, authority = lg_str_find(base, LG_STR("://"), 0);
@@ -95,7 +96,8 @@ static uint32_t find(lg_compiler *c, uint32_t node, lg_str base, const search *s
         lg_str named = lg_json_str(lg_json_get(j, id_keyword(c)));
         if (lg_str_eq(lg_json_str(lg_json_get(j, "$anchor")), s->anchor) && lg_json_get(j, "$anchor"))
             return node;
-        if (named.n == s->anchor.n + 1 && named.p[0] == '#' && memcmp(named.p + 1, s->anchor.p, s->anchor.n) == 0)
+        if (named.n == s->anchor.n + 1 && named.p[0] == '#' &&
+            memcmp(named.p + 1, s->anchor.p, s->anchor.n) == 0)
             return node;
     }
     for (size_t i = 0; i < lg_json_len(j); i++) {
@@ -132,7 +134,9 @@ static uint32_t resource(lg_compiler *c, uint32_t node, lg_str *base)
 
 static int hex(char ch)
 {
-    return ch >= '0' && ch <= '9' ? ch - '0' : (ch | 32) >= 'a' && (ch | 32) <= 'f' ? (ch | 32) - 'a' + 10 : -1;
+    return ch >= '0' && ch <= '9'                 ? ch - '0'
+           : (ch | 32) >= 'a' && (ch | 32) <= 'f' ? (ch | 32) - 'a' + 10
+                                                  : -1;
 }
 
 static lg_str percent_decoded(lg_compiler *c, lg_str t)

@@ -1,11 +1,12 @@
 /*
  * grammar/regex: from the tree of a pattern to an automaton, by way of Thompson's construction and subsets.
  *
- * Anchors are moves that consume nothing: ^ may be taken before the first character only, $ only when nothing follows.
- * So the start state is closed over ^, and a set of states accepts when $ and empty moves lead to acceptance.
+ * Anchors are moves that consume nothing: ^ may be taken before the first character only, $ only when nothing
+ * follows. So the start state is closed over ^, and a set of states accepts when $ and empty moves lead to
+ * acceptance.
  *
- * Surprise: the automaton is made completely, here; a pattern whose subsets explode is refused instead of being
- * followed lazily (decision 0071). In return every question about it is settled before the first token.
+ * Surprise: the automaton is made completely, here; a pattern whose subsets explode is refused instead of
+ * being followed lazily (decision 0071). In return every question about it is settled before the first token.
  */
 #include "grammar/regex.h"
 
@@ -41,7 +42,8 @@ static uint32_t state(nfa *x, move kind, uint32_t a, uint32_t b)
     LG_GROW(x->c, x->state, x->n, &x->cap);
     x->n_chars += kind == M_CHARS;
     if (x->n_chars > MAX_POSITIONS || x->n > 8 * MAX_POSITIONS)
-        lg_compile_fail(x->c, LG_GRAMMAR_TOO_COMPLEX, "the pattern needs more than %d positions", MAX_POSITIONS);
+        lg_compile_fail(x->c, LG_GRAMMAR_TOO_COMPLEX, "the pattern needs more than %d positions",
+                        MAX_POSITIONS);
     x->state[x->n] = (nfa_state){kind, {a, b}, 0};
     lg_compile_work(x->c, 1);
     return (uint32_t)x->n++;

@@ -1,9 +1,9 @@
 /*
  * grammar/regex: regular expressions of ECMA-262 (with the `u` flag) to automata over code points.
  *
- * Supported and refused constructs: see regex_parse.c. Faults end the compilation at the place that lg_compile_at set:
- * malformed text is an invalid schema, a construct that no automaton can follow an unsupported regex, and what would
- * need too many states too complex.
+ * Supported and refused constructs: see regex_parse.c. Faults end the compilation at the place that
+ * lg_compile_at set: malformed text is an invalid schema, a construct that no automaton can follow an
+ * unsupported regex, and what would need too many states too complex.
  */
 #ifndef LG_GRAMMAR_REGEX_H
 #define LG_GRAMMAR_REGEX_H
@@ -19,7 +19,15 @@ typedef struct lg_range {
     uint32_t lo, hi;
 } lg_range;
 
-typedef enum lg_re_kind { LG_RE_EMPTY, LG_RE_CHARS, LG_RE_START, LG_RE_END, LG_RE_SEQ, LG_RE_ALT, LG_RE_REPEAT } lg_re_kind;
+typedef enum lg_re_kind {
+    LG_RE_EMPTY,
+    LG_RE_CHARS,
+    LG_RE_START,
+    LG_RE_END,
+    LG_RE_SEQ,
+    LG_RE_ALT,
+    LG_RE_REPEAT
+} lg_re_kind;
 
 typedef struct lg_re lg_re;
 struct lg_re {

@@ -1,10 +1,10 @@
 /*
  * grammar/regex_parse: the syntax of patterns, into a tree.
  *
- * Accepted: literals, `.`, classes, \d \D \w \W \s \S, \p and \P with general categories, Any, ASCII and White_Space,
- * the escapes of ECMA-262 including surrogate pairs, identity escapes of ASCII punctuation, groups (plain, (?:, named),
- * alternatives, quantifiers and their lazy forms, ^ and $. Refused: lookaround, back-references, \b, \B, inline flags,
- * other properties, escapes of other letters.
+ * Accepted: literals, `.`, classes, \d \D \w \W \s \S, \p and \P with general categories, Any, ASCII and
+ * White_Space, the escapes of ECMA-262 including surrogate pairs, identity escapes of ASCII punctuation,
+ * groups (plain, (?:, named), alternatives, quantifiers and their lazy forms, ^ and $. Refused: lookaround,
+ * back-references, \b, \B, inline flags, other properties, escapes of other letters.
  */
 #include <string.h>
 
@@ -140,18 +140,48 @@ static void add_space(parser *s, set *x)
 
 static bool add_category(parser *s, set *x, lg_str name)
 {
-    static const char *const long_names[][2] = {
-        {"Letter", "L"}, {"Cased_Letter", "LC"}, {"Uppercase_Letter", "Lu"}, {"Lowercase_Letter", "Ll"},
-        {"Titlecase_Letter", "Lt"}, {"Modifier_Letter", "Lm"}, {"Other_Letter", "Lo"}, {"Mark", "M"},
-        {"Combining_Mark", "M"}, {"Nonspacing_Mark", "Mn"}, {"Spacing_Mark", "Mc"}, {"Enclosing_Mark", "Me"},
-        {"Number", "N"}, {"Decimal_Number", "Nd"}, {"digit", "Nd"}, {"Letter_Number", "Nl"}, {"Other_Number", "No"},
-        {"Punctuation", "P"}, {"punct", "P"}, {"Connector_Punctuation", "Pc"}, {"Dash_Punctuation", "Pd"},
-        {"Open_Punctuation", "Ps"}, {"Close_Punctuation", "Pe"}, {"Initial_Punctuation", "Pi"},
-        {"Final_Punctuation", "Pf"}, {"Other_Punctuation", "Po"}, {"Symbol", "S"}, {"Math_Symbol", "Sm"},
-        {"Currency_Symbol", "Sc"}, {"Modifier_Symbol", "Sk"}, {"Other_Symbol", "So"}, {"Separator", "Z"},
-        {"Space_Separator", "Zs"}, {"Line_Separator", "Zl"}, {"Paragraph_Separator", "Zp"}, {"Other", "C"},
-        {"Control", "Cc"}, {"cntrl", "Cc"}, {"Format", "Cf"}, {"Surrogate", "Cs"}, {"Private_Use", "Co"},
-        {"Unassigned", "Cn"}};
+    static const char *const long_names[][2] = {{"Letter", "L"},
+                                                {"Cased_Letter", "LC"},
+                                                {"Uppercase_Letter", "Lu"},
+                                                {"Lowercase_Letter", "Ll"},
+                                                {"Titlecase_Letter", "Lt"},
+                                                {"Modifier_Letter", "Lm"},
+                                                {"Other_Letter", "Lo"},
+                                                {"Mark", "M"},
+                                                {"Combining_Mark", "M"},
+                                                {"Nonspacing_Mark", "Mn"},
+                                                {"Spacing_Mark", "Mc"},
+                                                {"Enclosing_Mark", "Me"},
+                                                {"Number", "N"},
+                                                {"Decimal_Number", "Nd"},
+                                                {"digit", "Nd"},
+                                                {"Letter_Number", "Nl"},
+                                                {"Other_Number", "No"},
+                                                {"Punctuation", "P"},
+                                                {"punct", "P"},
+                                                {"Connector_Punctuation", "Pc"},
+                                                {"Dash_Punctuation", "Pd"},
+                                                {"Open_Punctuation", "Ps"},
+                                                {"Close_Punctuation", "Pe"},
+                                                {"Initial_Punctuation", "Pi"},
+                                                {"Final_Punctuation", "Pf"},
+                                                {"Other_Punctuation", "Po"},
+                                                {"Symbol", "S"},
+                                                {"Math_Symbol", "Sm"},
+                                                {"Currency_Symbol", "Sc"},
+                                                {"Modifier_Symbol", "Sk"},
+                                                {"Other_Symbol", "So"},
+                                                {"Separator", "Z"},
+                                                {"Space_Separator", "Zs"},
+                                                {"Line_Separator", "Zl"},
+                                                {"Paragraph_Separator", "Zp"},
+                                                {"Other", "C"},
+                                                {"Control", "Cc"},
+                                                {"cntrl", "Cc"},
+                                                {"Format", "Cf"},
+                                                {"Surrogate", "Cs"},
+                                                {"Private_Use", "Co"},
+                                                {"Unassigned", "Cn"}};
     bool any = false;
 
     for (size_t i = 0; i < sizeof long_names / sizeof *long_names; i++)
@@ -210,7 +240,10 @@ static bool hex(parser *s, int n, uint32_t *v)
     *v = 0;
     for (int i = 0; i < n; i++) {
         char ch = s->p[i];
-        int d = ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
+        int d = ch >= '0' && ch <= '9'   ? ch - '0'
+                : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
+                : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
+                                         : -1;
         if (d < 0)
             return false;
         *v = *v * 16 + (uint32_t)d;
@@ -364,7 +397,8 @@ static lg_re *group(parser *s)
         refuse(s, "this kind of group");
     }
     if (++s->depth > MAX_DEPTH)
-        lg_compile_fail(s->c, LG_GRAMMAR_TOO_COMPLEX, "the groups of a pattern may be nested %d deep", MAX_DEPTH);
+        lg_compile_fail(s->c, LG_GRAMMAR_TOO_COMPLEX, "the groups of a pattern may be nested %d deep",
+                        MAX_DEPTH);
     re = alternatives(s);
     s->depth--;
     if (!take(s, ")"))
@@ -411,7 +445,8 @@ static uint32_t number(parser *s)
     while (peek(s) >= '0' && peek(s) <= '9') {
         v = v * 10 + (uint32_t)(*s->p++ - '0');
         if (v > MAX_REPEAT)
-            lg_compile_fail(s->c, LG_GRAMMAR_TOO_COMPLEX, "a pattern may repeat at most %d times", MAX_REPEAT);
+            lg_compile_fail(s->c, LG_GRAMMAR_TOO_COMPLEX, "a pattern may repeat at most %d times",
+                            MAX_REPEAT);
     }
     return v;
 }

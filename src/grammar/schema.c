@@ -7,24 +7,71 @@
 
 typedef enum kind {
     K_NOTE, // annotation, or not ours
-    K_TYPE, K_SCHEMA, K_SCHEMAS, K_MAP, K_STRING, K_NAMES, K_COUNT, K_NUMBER, K_POSITIVE, K_BOUND, K_BOOL, K_ARRAY,
-    K_ITEMS, K_IF, K_CONTAINS, K_UNEVALUATED, K_REFUSED,
+    K_TYPE,
+    K_SCHEMA,
+    K_SCHEMAS,
+    K_MAP,
+    K_STRING,
+    K_NAMES,
+    K_COUNT,
+    K_NUMBER,
+    K_POSITIVE,
+    K_BOUND,
+    K_BOOL,
+    K_ARRAY,
+    K_ITEMS,
+    K_IF,
+    K_CONTAINS,
+    K_UNEVALUATED,
+    K_REFUSED,
 } kind;
 
 static const struct {
     const char *name;
     kind kind;
 } keywords[] = {
-    {"type", K_TYPE}, {"enum", K_ARRAY}, {"properties", K_MAP}, {"patternProperties", K_MAP}, {"$defs", K_NOTE},
-    {"required", K_NAMES}, {"additionalProperties", K_SCHEMA}, {"propertyNames", K_SCHEMA}, {"items", K_ITEMS},
-    {"prefixItems", K_SCHEMAS}, {"additionalItems", K_SCHEMA}, {"minItems", K_COUNT}, {"maxItems", K_COUNT},
-    {"minProperties", K_COUNT}, {"maxProperties", K_COUNT}, {"minLength", K_COUNT}, {"maxLength", K_COUNT},
-    {"uniqueItems", K_BOOL}, {"pattern", K_STRING}, {"format", K_STRING}, {"minimum", K_NUMBER}, {"maximum", K_NUMBER},
-    {"exclusiveMinimum", K_BOUND}, {"exclusiveMaximum", K_BOUND}, {"multipleOf", K_POSITIVE}, {"allOf", K_SCHEMAS},
-    {"anyOf", K_SCHEMAS}, {"oneOf", K_SCHEMAS}, {"$ref", K_STRING}, {"nullable", K_BOOL}, {"not", K_REFUSED},
-    {"if", K_IF}, {"contains", K_CONTAINS}, {"dependentRequired", K_REFUSED}, {"dependentSchemas", K_REFUSED},
-    {"dependencies", K_REFUSED}, {"unevaluatedProperties", K_UNEVALUATED}, {"unevaluatedItems", K_UNEVALUATED},
-    {"$dynamicRef", K_REFUSED}, {"$recursiveRef", K_REFUSED}, {"extends", K_REFUSED}, {"disallow", K_REFUSED},
+    {"type", K_TYPE},
+    {"enum", K_ARRAY},
+    {"properties", K_MAP},
+    {"patternProperties", K_MAP},
+    {"$defs", K_NOTE},
+    {"required", K_NAMES},
+    {"additionalProperties", K_SCHEMA},
+    {"propertyNames", K_SCHEMA},
+    {"items", K_ITEMS},
+    {"prefixItems", K_SCHEMAS},
+    {"additionalItems", K_SCHEMA},
+    {"minItems", K_COUNT},
+    {"maxItems", K_COUNT},
+    {"minProperties", K_COUNT},
+    {"maxProperties", K_COUNT},
+    {"minLength", K_COUNT},
+    {"maxLength", K_COUNT},
+    {"uniqueItems", K_BOOL},
+    {"pattern", K_STRING},
+    {"format", K_STRING},
+    {"minimum", K_NUMBER},
+    {"maximum", K_NUMBER},
+    {"exclusiveMinimum", K_BOUND},
+    {"exclusiveMaximum", K_BOUND},
+    {"multipleOf", K_POSITIVE},
+    {"allOf", K_SCHEMAS},
+    {"anyOf", K_SCHEMAS},
+    {"oneOf", K_SCHEMAS},
+    {"$ref", K_STRING},
+    {"nullable", K_BOOL},
+    {"not", K_REFUSED},
+    {"if", K_IF},
+    {"contains", K_CONTAINS},
+    {"dependentRequired", K_REFUSED},
+    {"dependentSchemas", K_REFUSED},
+    {"dependencies", K_REFUSED},
+    {"unevaluatedProperties", K_UNEVALUATED},
+    {"unevaluatedItems", K_UNEVALUATED},
+    {"$dynamicRef", K_REFUSED},
+    {"$recursiveRef", K_REFUSED},
+    {"extends", K_REFUSED},
+    {"disallow", K_REFUSED},
 };
 
 void lg_schema_pointer(const lg_compiler *c, uint32_t node, const lg_str key[2], char *out, size_t size)
@@ -38,7 +85,8 @@ void lg_schema_pointer(const lg_compiler *c, uint32_t node, const lg_str key[2],
     for (int i = 1; i >= 0; i--)
         if (key && key[i].p)
             part[n++] = key[i];
-    for (uint32_t i = node; i != LG_NONE && c->node && c->node[i].parent != LG_NONE && n < MOST; i = c->node[i].parent) {
+    for (uint32_t i = node; i != LG_NONE && c->node && c->node[i].parent != LG_NONE && n < MOST;
+         i = c->node[i].parent) {
         part[n] = c->node[i].key;
         if (!part[n].p) {
             uint32_t v = c->node[i].index;
@@ -56,7 +104,9 @@ void lg_schema_pointer(const lg_compiler *c, uint32_t node, const lg_str key[2],
         (void)lg_buf_addc(&b, '/');
         for (size_t i = 0; i < part[n].n; i++) {
             char ch = part[n].p[i];
-            (void)(ch == '~' ? lg_buf_addz(&b, "~0") : ch == '/' ? lg_buf_addz(&b, "~1") : lg_buf_addc(&b, ch));
+            (void)(ch == '~'   ? lg_buf_addz(&b, "~0")
+                   : ch == '/' ? lg_buf_addz(&b, "~1")
+                               : lg_buf_addc(&b, ch));
         }
     }
     if (b.n < size) {
@@ -95,14 +145,16 @@ uint32_t lg_schema_node(lg_compiler *c, const lg_json *j, uint32_t parent, lg_st
         c->node_map_size = 256;
         c->node_map = LG_PERM(c, uint32_t, c->node_map_size);
     }
-    for (at = pointer_hash(j) & (c->node_map_size - 1); c->node_map[at]; at = (at + 1) & (c->node_map_size - 1))
+    for (at = pointer_hash(j) & (c->node_map_size - 1); c->node_map[at];
+         at = (at + 1) & (c->node_map_size - 1))
         if (c->node[c->node_map[at] - 1].j == j)
             return c->node_map[at] - 1;
     if (c->n_node == c->cap_node) {
         uint32_t cap = c->cap_node ? c->cap_node * 2 : 128;
         lg_snode *bigger = LG_PERM(c, lg_snode, cap);
         if (c->n_node >= LG_SCHEMA_MAX_NODES)
-            lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "the schema has more than %d parts", LG_SCHEMA_MAX_NODES);
+            lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "the schema has more than %d parts",
+                            LG_SCHEMA_MAX_NODES);
         if (c->n_node)
             memcpy(bigger, c->node, c->n_node * sizeof *bigger);
         c->node = bigger;
@@ -150,8 +202,9 @@ static unsigned type_named(lg_str name)
     static const struct {
         const char *name;
         unsigned bits;
-    } types[] = {{"null", LG_TYPE_NULL}, {"boolean", LG_TYPE_BOOL}, {"integer", LG_TYPE_INT}, {"number", LG_TYPE_NUMBER},
-                 {"string", LG_TYPE_STRING}, {"array", LG_TYPE_ARRAY}, {"object", LG_TYPE_OBJECT}};
+    } types[] = {{"null", LG_TYPE_NULL},     {"boolean", LG_TYPE_BOOL},  {"integer", LG_TYPE_INT},
+                 {"number", LG_TYPE_NUMBER}, {"string", LG_TYPE_STRING}, {"array", LG_TYPE_ARRAY},
+                 {"object", LG_TYPE_OBJECT}};
 
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (lg_str_eqz(name, types[i].name))
@@ -311,12 +364,15 @@ static void check_value(lg_compiler *c, uint32_t node, lg_str key, const lg_json
             wants(c, key, "a schema");
         if (!has_applicator(owner))
             return;
-        lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_KEYWORD, "keyword \"%.*s\" is not supported beside $ref, allOf, anyOf "
-                        "or oneOf", (int)key.n, key.p);
+        lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_KEYWORD,
+                        "keyword \"%.*s\" is not supported beside $ref, allOf, anyOf "
+                        "or oneOf",
+                        (int)key.n, key.p);
     case K_CONTAINS:
     case K_REFUSED: break;
     }
-    lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_KEYWORD, "keyword \"%.*s\" is not supported", (int)key.n, key.p);
+    lg_compile_fail(c, LG_GRAMMAR_UNSUPPORTED_KEYWORD, "keyword \"%.*s\" is not supported", (int)key.n,
+                    key.p);
 }
 
 void lg_schema_check(lg_compiler *c, uint32_t node)
@@ -408,7 +464,8 @@ LG_NORETURN static void repeated(lg_compiler *c, const char *p, const lg_json *j
     }
 }
 
-// The parser has merged repeated names; here the text is compared with the tree. As deep as the text is nested.
+// The parser has merged repeated names; here the text is compared with the tree. As deep as the text is
+// nested.
 static const char *compare_text(lg_compiler *c, const char *p, const lg_json *j, uint32_t node)
 {
     size_t n = 0, i = 0;
@@ -430,7 +487,8 @@ static const char *compare_text(lg_compiler *c, const char *p, const lg_json *j,
             p = skip_space(skip_string(p)) + 1;
         p = skip_space(p);
         if (*p == '{' || *p == '[')
-            p = compare_text(c, p, object ? lg_json_member(j, i, NULL) : lg_json_at(j, i), lg_schema_at(c, node, i));
+            p = compare_text(c, p, object ? lg_json_member(j, i, NULL) : lg_json_at(j, i),
+                             lg_schema_at(c, node, i));
         else
             p = skip_value(p);
         p = skip_space(p);
@@ -480,10 +538,12 @@ void lg_schema_read(lg_compiler *c, lg_str text)
     char *copy;
 
     if (text.n > LG_SCHEMA_MAX_BYTES)
-        lg_compile_fail(c, LG_GRAMMAR_SCHEMA_TOO_LARGE, "a schema may have at most %d bytes", LG_SCHEMA_MAX_BYTES);
+        lg_compile_fail(c, LG_GRAMMAR_SCHEMA_TOO_LARGE, "a schema may have at most %d bytes",
+                        LG_SCHEMA_MAX_BYTES);
     st = lg_json_parse(text, &lim, &c->doc, &err);
     if (st != LG_OK)
-        lg_compile_fail(c, st == LG_E_LIMIT ? LG_GRAMMAR_SCHEMA_TOO_LARGE : LG_GRAMMAR_INVALID_SCHEMA, "%s", err.msg);
+        lg_compile_fail(c, st == LG_E_LIMIT ? LG_GRAMMAR_SCHEMA_TOO_LARGE : LG_GRAMMAR_INVALID_SCHEMA, "%s",
+                        err.msg);
     copy = LG_TMP(c, char, text.n + 1); // ends in NUL
     memcpy(copy, text.p, text.n);
     p = copy + (lg_str_starts(text, LG_STR("\xef\xbb\xbf")) ? 3 : 0);

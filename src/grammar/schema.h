@@ -1,15 +1,25 @@
 /*
  * grammar/schema: reading a JSON Schema: nodes with places, references, well-formedness of keywords.
  *
- * Nodes are numbered when they are first reached; only those are checked, so an unused definition may say anything.
+ * Nodes are numbered when they are first reached; only those are checked, so an unused definition may say
+ * anything.
  */
 #ifndef LG_GRAMMAR_SCHEMA_H
 #define LG_GRAMMAR_SCHEMA_H
 
 #include "grammar/compile.h"
 
-enum { LG_TYPE_NULL = 1, LG_TYPE_BOOL = 2, LG_TYPE_INT = 4, LG_TYPE_FRAC = 8, LG_TYPE_STRING = 16, LG_TYPE_ARRAY = 32,
-       LG_TYPE_OBJECT = 64, LG_TYPE_ALL = 127, LG_TYPE_NUMBER = LG_TYPE_INT | LG_TYPE_FRAC };
+enum {
+    LG_TYPE_NULL = 1,
+    LG_TYPE_BOOL = 2,
+    LG_TYPE_INT = 4,
+    LG_TYPE_FRAC = 8,
+    LG_TYPE_STRING = 16,
+    LG_TYPE_ARRAY = 32,
+    LG_TYPE_OBJECT = 64,
+    LG_TYPE_ALL = 127,
+    LG_TYPE_NUMBER = LG_TYPE_INT | LG_TYPE_FRAC
+};
 
 /* Parses c's document from text and makes its root. */
 void lg_schema_read(lg_compiler *c, lg_str text);

@@ -1,5 +1,6 @@
 /*
- * grammar/spell: the one spelling of literals: raw where a character may be raw, else its short escape, else \u00xx.
+ * grammar/spell: the one spelling of literals: raw where a character may be raw, else its short escape, else
+ * \u00xx.
  */
 #include <stdio.h>
 #include <string.h>

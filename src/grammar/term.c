@@ -1,7 +1,7 @@
 /*
- * grammar/term: see term.h. Strings are three parts in lockstep: the front end turns bytes into code points, the
- * automaton judges those, and a count keeps the length. A beginning of a character, raw or escaped, is a set of code
- * points, and is live when one of them leads on.
+ * grammar/term: see term.h. Strings are three parts in lockstep: the front end turns bytes into code points,
+ * the automaton judges those, and a count keeps the length. A beginning of a character, raw or escaped, is a
+ * set of code points, and is live when one of them leads on.
  */
 #include "grammar/term.h"
 
@@ -280,7 +280,8 @@ static uint32_t used_below(const lg_keys *k, uint32_t prefix, bool exactly)
     return n;
 }
 
-// The state of the automaton behind the characters of a used name, or LG_NONE when the terminal cannot spell it.
+// The state of the automaton behind the characters of a used name, or LG_NONE when the terminal cannot spell
+// it.
 static uint32_t class_state(const lg_term *t, const lg_keys *k, uint32_t node)
 {
     uint32_t depth, parent, fe = FE_OPEN, q = 0, cp = 0, n;
@@ -477,7 +478,8 @@ bool lg_edge_open(const lg_edge *e, const lg_where *w)
 
 // --- words ---
 
-static lg_tresult words_step(const lg_term *t, const lg_edge *e, const lg_where *w, lg_tstate *s, uint8_t byte)
+static lg_tresult words_step(const lg_term *t, const lg_edge *e, const lg_where *w, lg_tstate *s,
+                             uint8_t byte)
 {
     uint32_t lo = s->a, hi = s->b, at = s->c, end;
     lg_tresult out = {0};

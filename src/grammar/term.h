@@ -1,17 +1,18 @@
 /*
- * grammar/term: one byte of a terminal. Pure functions over the program; the engine's thread, on the path that is
- * taken once for each new pair of configuration and byte.
+ * grammar/term: one byte of a terminal. Pure functions over the program; the engine's thread, on the path
+ * that is taken once for each new pair of configuration and byte.
  *
- * Every state that a step answers is live: some bytes lead from it to the end of the terminal, and the guards allow
- * what the terminal would then lead to.
+ * Every state that a step answers is live: some bytes lead from it to the end of the terminal, and the guards
+ * allow what the terminal would then lead to.
  */
 #ifndef LG_GRAMMAR_TERM_H
 #define LG_GRAMMAR_TERM_H
 
 #include "grammar/program.h"
 
-/* Where a terminal stands. WORDS: words [a, b) share c bytes. BYTES: a is the state. STRING, RAW: a is the state, b the
- * front end, c the characters so far. KEY: a and b alike, c the bytes so far as a node of the tree of key bytes. */
+/* Where a terminal stands. WORDS: words [a, b) share c bytes. BYTES: a is the state. STRING, RAW: a is the
+ * state, b the front end, c the characters so far. KEY: a and b alike, c the bytes so far as a node of the
+ * tree of key bytes. */
 typedef struct lg_tstate {
     uint32_t a, b, c;
 } lg_tstate;
@@ -45,8 +46,8 @@ bool lg_term_nullable(const lg_term *t);
 lg_tresult lg_term_step(const lg_term *t, const lg_edge *e, const lg_where *w, lg_tstate *s, uint8_t byte);
 /* Do all the guards of an edge hold? */
 bool lg_edge_open(const lg_edge *e, const lg_where *w);
-/* A state of STRING, KEY or RAW between characters where any run of safe characters (no quote, backslash or control)
- * of at most *room code points is live. */
+/* A state of STRING, KEY or RAW between characters where any run of safe characters (no quote, backslash or
+ * control) of at most *room code points is live. */
 bool lg_term_wide(const lg_term *t, const lg_tstate *s, uint32_t *room);
 
 #endif

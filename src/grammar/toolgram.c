@@ -1,7 +1,7 @@
 /*
- * grammar/toolgram: the grammar of tool calls. The call's brackets are control tokens; the tags inside are ordinary
- * text. Values that are always strings stand raw between their tags, so their text may not hold the closing tag, and
- * neither may the strings of JSON values.
+ * grammar/toolgram: the grammar of tool calls. The call's brackets are control tokens; the tags inside are
+ * ordinary text. Values that are always strings stand raw between their tags, so their text may not hold the
+ * closing tag, and neither may the strings of JSON values.
  */
 #include <stdio.h>
 #include <string.h>
@@ -181,7 +181,8 @@ static void compile_tools(lg_compiler *c, const void *ctx)
     const tools *t = ctx;
     lg_writer w = {.c = c, .p = c->prog};
     lg_program *p = c->prog;
-    uint32_t start, name, end, final, *target = LG_PERM(c, uint32_t, t->n + 1), *number = LG_TMP(c, uint32_t, t->n + 1);
+    uint32_t start, name, end, final, *target = LG_PERM(c, uint32_t, t->n + 1),
+                                      *number = LG_TMP(c, uint32_t, t->n + 1);
     lg_str *word = LG_TMP(c, lg_str, t->n + 1);
     lg_edge *e;
 
@@ -205,13 +206,15 @@ static void compile_tools(lg_compiler *c, const void *ctx)
     for (size_t i = 0; i < t->n; i++) {
         lg_str own = t->tool[i].name;
         if (own.n == 0 || lg_str_find(own, LG_STR("<"), 0) != SIZE_MAX)
-            lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA, "the name of a tool may not be empty or hold \"<\"");
+            lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA,
+                            "the name of a tool may not be empty or hold \"<\"");
         word[i] = (lg_str){LG_PERM(c, char, own.n), own.n};
         memcpy((char *)word[i].p, own.p, own.n);
         number[i] = (uint32_t)i;
         target[i] = lg_emit_state(&w);
     }
-    p->object = lg_emit_more(&w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
+    p->object =
+        lg_emit_more(&w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
     p->object[p->n_object] = (lg_object){.n = (uint32_t)t->n, .target = target, .max = LG_NONE,
                                          .req_after = LG_PERM(c, uint32_t, t->n + 1),
                                          .height = LG_PERM(c, uint16_t, t->n + 1)};
@@ -223,11 +226,13 @@ static void compile_tools(lg_compiler *c, const void *ctx)
 }
 
 lg_status lg_grammar_tools(const lg_grammar_tool *tool, size_t n, int max_calls, const lg_special *special,
-                           const lg_grammar_options *opt, lg_grammar **out, lg_grammar_error *why, lg_err *err)
+                           const lg_grammar_options *opt, lg_grammar **out, lg_grammar_error *why,
+                           lg_err *err)
 {
     tools t = {tool, n, max_calls, special};
 
     if (n == 0 || special->tool_call < 0 || special->end_tool_call < 0)
-        return LG_FAIL(err, LG_E_INPUT, n ? "the vocabulary has no tokens for tool calls" : "there is no tool to call");
+        return LG_FAIL(err, LG_E_INPUT,
+                       n ? "the vocabulary has no tokens for tool calls" : "there is no tool to call");
     return lg_compile_run(compile_tools, &t, opt, out, why, err);
 }

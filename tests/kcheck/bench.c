@@ -1,10 +1,10 @@
 /*
- * kcheck --bench: one thread, each kernel of the level; best of several short passes, in CPU time of the thread, so that
- * other work on the machine shows in memory rates only.
+ * kcheck --bench: one thread, each kernel of the level; best of several short passes, in CPU time of the
+ * thread, so that other work on the machine shows in memory rates only.
  *
- * gemv runs over a matrix of 96 MiB (from memory) and over one of 128 KiB (from cache): where the second is well above
- * the first, decode is bound by memory. gemm runs 64 rows by 16 and by 256 columns, unpacking included, as MoE and
- * attention prefill do.
+ * gemv runs over a matrix of 96 MiB (from memory) and over one of 128 KiB (from cache): where the second is
+ * well above the first, decode is bound by memory. gemm runs 64 rows by 16 and by 256 columns, unpacking
+ * included, as MoE and attention prefill do.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,9 +114,10 @@ static void bench_type(kc *t, lg_qtype type)
     double gemm16 = macs * GEMM_ROWS * 16 / best_time(&b, run_gemm);
     b.cols = COLS;
     double gemm256 = macs * GEMM_ROWS * COLS / best_time(&b, run_gemm);
-    printf("%-11s %-7s gemv %6.2f GB/s memory %6.2f cache   unpack %6.2f GB/s   gemm %7.1f Gop/s x16 %7.1f x256\n",
-           t->isa, lg_qtype_get((uint32_t)type)->name, memory * 1e-9, cache * 1e-9, unpack * 1e-9, gemm16 * 1e-9,
-           gemm256 * 1e-9);
+    printf(
+        "%-11s %-7s gemv %6.2f GB/s memory %6.2f cache   unpack %6.2f GB/s   gemm %7.1f Gop/s x16 %7.1f x256\n",
+        t->isa, lg_qtype_get((uint32_t)type)->name, memory * 1e-9, cache * 1e-9, unpack * 1e-9, gemm16 * 1e-9,
+        gemm256 * 1e-9);
     kc_release(t);
 }
 

@@ -1,9 +1,9 @@
 /*
  * kcheck: qkv_post and attention through the backend's interface, against plain loops in double.
  *
- * The cache is filled through qkv_post in steps of random width over shuffled blocks, starting from NaN, so that what
- * must not be seen is noticed. Bits across widths, cuts and threads are test_attention's subject, with long contexts;
- * here it is every ISA level and the shapes at random.
+ * The cache is filled through qkv_post in steps of random width over shuffled blocks, starting from NaN, so
+ * that what must not be seen is noticed. Bits across widths, cuts and threads are test_attention's subject,
+ * with long contexts; here it is every ISA level and the shapes at random.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -73,8 +73,8 @@ static void setup(attn_case *a, kc *t)
     a->keys = calloc(rows * kv_cols, sizeof *a->keys);
     a->values = calloc(rows * kv_cols, sizeof *a->values);
     LG_ASSERT(a->keys && a->values);
-    kc_label(t, "attention/%s dim %d heads %d/%d window %d gate %d positions %d", lg_qtype_get((uint32_t)type)->name,
-             dim, a->n_head, n_kv, kv->window, a->gate_cols, a->n);
+    kc_label(t, "attention/%s dim %d heads %d/%d window %d gate %d positions %d",
+             lg_qtype_get((uint32_t)type)->name, dim, a->n_head, n_kv, kv->window, a->gate_cols, a->n);
 }
 
 static void teardown(attn_case *a)
@@ -98,10 +98,19 @@ static bool open_backend(attn_case *a, int threads, int max_rows)
 {
     lg_err err = {0};
     lg_backend_params p = {.device = "cpu", .threads = threads, .isa = a->t->isa};
-    lg_limits lim = {.max_rows = max_rows, .max_out = 1, .max_cand = 1, .hidden = 32, .vocab = 32, .max_ffn = 32,
-                     .max_head = a->n_head, .max_q_cols = a->n_head * a->kv.head_dim, .max_expert = 1, .max_k = 1,
+    lg_limits lim = {.max_rows = max_rows,
+                     .max_out = 1,
+                     .max_cand = 1,
+                     .hidden = 32,
+                     .vocab = 32,
+                     .max_ffn = 32,
+                     .max_head = a->n_head,
+                     .max_q_cols = a->n_head * a->kv.head_dim,
+                     .max_expert = 1,
+                     .max_k = 1,
                      .max_ctx = CTX_MAX};
-    bool ok = lg_cpu_backend_create(&p, &a->b, &err) == LG_OK && a->b->ops->prepare(a->b, &lim, &err) == LG_OK &&
+    bool ok = lg_cpu_backend_create(&p, &a->b, &err) == LG_OK &&
+              a->b->ops->prepare(a->b, &lim, &err) == LG_OK &&
               a->b->ops->alloc(a->b, BLOCKS * a->kv.block_bytes, &a->kv.mem, &err) == LG_OK;
 
     if (ok)
@@ -111,7 +120,8 @@ static bool open_backend(attn_case *a, int threads, int max_rows)
 
 static lg_tensor rows_of(float *p, int first, int cols)
 {
-    return (lg_tensor){.p = p + (size_t)first * (size_t)cols, .cols = cols, .stride = cols, .rows = LG_ROWS_STEP};
+    return (lg_tensor){
+        .p = p + (size_t)first * (size_t)cols, .cols = cols, .stride = cols, .rows = LG_ROWS_STEP};
 }
 
 static void step(attn_case *a, int pos, int n)
@@ -128,9 +138,16 @@ static void step(attn_case *a, int pos, int n)
     if (a->gate_cols)
         gate = rows_of(a->gate, pos, a->n_head * a->gate_cols);
     kc_check(a->t, a->b->ops->begin(a->b, lg_step_key(&s), &s, &how, NULL) == LG_OK, "begin");
-    a->b->ops->qkv_post(a->b, &(lg_qkv_args){.q = q, .k = rows_of(a->k, pos, kv_cols), .v = rows_of(a->v, pos, kv_cols),
-                                             .q_norm = &q_norm, .k_norm = &k_norm, .eps = 1e-6f, .rope = &a->rope,
-                                             .kv = &a->kv, .kv_layer = 1, .n_head = a->n_head});
+    a->b->ops->qkv_post(a->b, &(lg_qkv_args){.q = q,
+                                             .k = rows_of(a->k, pos, kv_cols),
+                                             .v = rows_of(a->v, pos, kv_cols),
+                                             .q_norm = &q_norm,
+                                             .k_norm = &k_norm,
+                                             .eps = 1e-6f,
+                                             .rope = &a->rope,
+                                             .kv = &a->kv,
+                                             .kv_layer = 1,
+                                             .n_head = a->n_head});
     a->b->ops->attention(a->b, &(lg_attn_args){.out = rows_of(a->out, pos, q_cols), .q = q, .gate = gate,
                                                .kv = &a->kv, .kv_layer = 1, .n_head = a->n_head});
     kc_check(a->t, a->b->ops->end(a->b, NULL) == LG_OK, "end");
@@ -159,14 +176,17 @@ static void read_back(attn_case *a, int pos, int head, int v, const double *x, d
     float row[DIM_MAX];
     double top = 0, tolerance = kv->type == LG_F32 ? 2e-6 : kv->type == LG_F16 ? 6e-4 : 4.5e-3;
 
-    lg_dequant_row(kv->type, (const char *)kv->mem.p + lg_kv_offset(kv, a->table[pos / LG_KV_BLOCK], 1, v, head,
-                                                                    pos % LG_KV_BLOCK), row, kv->head_dim);
+    lg_dequant_row(kv->type,
+                   (const char *)kv->mem.p +
+                       lg_kv_offset(kv, a->table[pos / LG_KV_BLOCK], 1, v, head, pos % LG_KV_BLOCK),
+                   row, kv->head_dim);
     for (int d = 0; d < kv->head_dim; d++)
         top = fmax(top, fabs(x[d]));
     for (int d = 0; d < kv->head_dim; d++) {
         out[d] = (double)row[d];
-        kc_check(a->t, fabs(out[d] - x[d]) <= tolerance * top, "%s of position %d head %d dim %d is %.9g, not %.9g",
-                 v ? "value" : "key", pos, head, d, out[d], x[d]);
+        kc_check(a->t, fabs(out[d] - x[d]) <= tolerance * top,
+                 "%s of position %d head %d dim %d is %.9g, not %.9g", v ? "value" : "key", pos, head, d,
+                 out[d], x[d]);
     }
 }
 

@@ -1,6 +1,7 @@
 /*
- * kcheck: the small ops through the backend's interface: embed, norms, row copies, logits masking, candidates, moves
- * between KV blocks. Expected values come from plain loops; where bits are promised, bits are compared.
+ * kcheck: the small ops through the backend's interface: embed, norms, row copies, logits masking,
+ * candidates, moves between KV blocks. Expected values come from plain loops; where bits are promised, bits
+ * are compared.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static void begin(kc *t, lg_backend *b, const lg_step *s)
     lg_begin how;
     lg_err err = {0};
 
-    kc_check(t, b->ops->begin(b, lg_step_key(s), s, &how, &err) == LG_OK && how == LG_RECORD, "begin: %s", err.msg);
+    kc_check(t, b->ops->begin(b, lg_step_key(s), s, &how, &err) == LG_OK && how == LG_RECORD, "begin: %s",
+             err.msg);
 }
 
 static void end(kc *t, lg_backend *b)
@@ -58,7 +60,8 @@ static void fill(kc *t, const lg_tensor *x, int rows, float size)
 static void embed_once(kc *t, lg_qtype type, int n_in, lg_use use)
 {
     enum { VOCAB = 37, ROWS = 40 };
-    lg_limits lim = {.max_rows = ROWS, .max_out = 1, .max_cand = 1, .hidden = n_in, .vocab = VOCAB, .max_ctx = 64};
+    lg_limits lim = {
+        .max_rows = ROWS, .max_out = 1, .max_cand = 1, .hidden = n_in, .vocab = VOCAB, .max_ctx = 64};
     lg_backend *b = open_backend(t, kc_int(t, 1, 3), &lim);
     lg_source src = {.name = LG_STR("embd"), .type = type, .ne = {(uint64_t)n_in, VOCAB, 1, 1},
                      .scale = kc_int(t, 0, 1) ? 1.0f : 0.5f};
@@ -98,7 +101,8 @@ static void embed_once(kc *t, lg_qtype type, int n_in, lg_use use)
 
 static void norm_once(kc *t, int rows, int cols)
 {
-    lg_limits lim = {.max_rows = rows, .max_out = 1, .max_cand = 1, .hidden = cols, .vocab = 32, .max_ctx = 64};
+    lg_limits lim = {
+        .max_rows = rows, .max_out = 1, .max_cand = 1, .hidden = cols, .vocab = 32, .max_ctx = 64};
     lg_backend *b = open_backend(t, kc_int(t, 1, 3), &lim);
     lg_tensor x = tensor(t, rows, cols, LG_ROWS_STEP), delta = tensor(t, rows, cols, LG_ROWS_STEP);
     lg_tensor out = tensor(t, rows, cols, LG_ROWS_STEP);
@@ -139,7 +143,8 @@ static void norm_once(kc *t, int rows, int cols)
 static void copies_once(kc *t)
 {
     enum { ROWS = 50, COLS = 33, TAPS = 3 };
-    lg_limits lim = {.max_rows = ROWS, .max_out = ROWS, .max_cand = 1, .hidden = COLS, .vocab = 32, .max_ctx = 64};
+    lg_limits lim = {
+        .max_rows = ROWS, .max_out = ROWS, .max_cand = 1, .hidden = COLS, .vocab = 32, .max_ctx = 64};
     lg_backend *b = open_backend(t, kc_int(t, 1, 3), &lim);
     int rows = kc_int(t, 1, ROWS), n_out = 0;
     int32_t out_rows[ROWS];
@@ -210,7 +215,8 @@ static void fill_logits(kc *t, const lg_tensor *x, int rows, int mode)
         }
 }
 
-static void check_candidates(kc *t, const float *x, int n, const int32_t *ids, const float *logits, float lse, int k)
+static void check_candidates(kc *t, const float *x, int n, const int32_t *ids, const float *logits, float lse,
+                             int k)
 {
     pick *all = malloc((size_t)n * sizeof *all);
     double top = -INFINITY, sum = 0;
@@ -224,19 +230,21 @@ static void check_candidates(kc *t, const float *x, int n, const int32_t *ids, c
     }
     qsort(all, (size_t)n, sizeof *all, by_rank);
     for (int i = 0; i < k; i++)
-        kc_check(t, ids[i] == all[i].id && logits[i] == all[i].logit, "candidate %d of %d is %d (%.9g), not %d (%.9g)",
-                 i, k, ids[i], (double)logits[i], all[i].id, (double)all[i].logit);
+        kc_check(t, ids[i] == all[i].id && logits[i] == all[i].logit,
+                 "candidate %d of %d is %d (%.9g), not %d (%.9g)", i, k, ids[i], (double)logits[i], all[i].id,
+                 (double)all[i].logit);
     for (int i = 0; i < n; i++)
         sum += exp((double)all[i].logit - top);
     if (!nan && top > -INFINITY) // a NaN logit has no sum
-        kc_check(t, fabs((double)lse - top - log(sum)) <= 2e-6 * (1 + fabs(top)), "lse is %.9g, not %.9g", (double)lse,
-                 top + log(sum));
+        kc_check(t, fabs((double)lse - top - log(sum)) <= 2e-6 * (1 + fabs(top)), "lse is %.9g, not %.9g",
+                 (double)lse, top + log(sum));
     free(all);
 }
 
 static void sample_once(kc *t, int n_out, int vocab, int k, int mode)
 {
-    lg_limits lim = {.max_rows = 32, .max_out = n_out, .max_cand = k, .hidden = 32, .vocab = vocab, .max_ctx = 64};
+    lg_limits lim = {
+        .max_rows = 32, .max_out = n_out, .max_cand = k, .hidden = 32, .vocab = vocab, .max_ctx = 64};
     lg_backend *b = open_backend(t, kc_int(t, 1, 3), &lim);
     int words = (vocab + 31) / 32;
     lg_tensor x = tensor(t, n_out, vocab, LG_ROWS_OUT), raw = tensor(t, n_out, vocab, LG_ROWS_OUT);
@@ -282,7 +290,8 @@ static void move_once(kc *t)
 {
     lg_limits lim = {.max_rows = 1, .max_out = 1, .max_cand = 1, .hidden = 32, .vocab = 32, .max_ctx = 64};
     lg_backend *b = open_backend(t, 1, &lim);
-    lg_kv_class c = {.type = LG_F16, .n_layer = 2, .n_kv_head = 3, .head_dim = 16, .n_blocks = 4, .row_bytes = 32};
+    lg_kv_class c = {
+        .type = LG_F16, .n_layer = 2, .n_kv_head = 3, .head_dim = 16, .n_blocks = 4, .row_bytes = 32};
     lg_err err = {0};
 
     kc_label(t, "misc/kv_move");
@@ -322,8 +331,9 @@ static void move_once(kc *t)
 
 void kc_case_misc(kc *t)
 {
-    static const lg_qtype types[] = {LG_F32,   LG_F16,  LG_BF16, LG_Q8_0, LG_Q4_0, LG_Q4_1, LG_Q5_0,  LG_Q5_1, LG_IQ4_NL,
-                                     LG_MXFP4, LG_NVFP4, LG_Q2_K, LG_Q3_K, LG_Q4_K, LG_Q5_K, LG_Q6_K, LG_IQ4_XS};
+    static const lg_qtype types[] = {LG_F32,  LG_F16,  LG_BF16,   LG_Q8_0,  LG_Q4_0,  LG_Q4_1,
+                                     LG_Q5_0, LG_Q5_1, LG_IQ4_NL, LG_MXFP4, LG_NVFP4, LG_Q2_K,
+                                     LG_Q3_K, LG_Q4_K, LG_Q5_K,   LG_Q6_K,  LG_IQ4_XS};
 
     if (t->only)
         return;
@@ -332,7 +342,8 @@ void kc_case_misc(kc *t)
         embed_once(t, types[i], 256, LG_USE_EMBED_LINEAR);
     }
     for (int i = 0; i < 12; i++)
-        norm_once(t, i < 6 ? i + 1 : kc_int(t, 1, 90), i % 3 == 0 ? kc_int(t, 1, 100) : 32 * kc_int(t, 1, 60));
+        norm_once(t, i < 6 ? i + 1 : kc_int(t, 1, 90),
+                  i % 3 == 0 ? kc_int(t, 1, 100) : 32 * kc_int(t, 1, 60));
     for (int i = 0; i < 8; i++)
         copies_once(t);
     for (int mode = 0; mode < 6; mode++) {

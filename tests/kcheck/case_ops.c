@@ -1,8 +1,9 @@
 /*
  * kcheck: linear, moe and route through the backend's interface, against the same arithmetic done serially.
  *
- * Expected values are built row by row from the level's own kernels (which case_types holds to the reference), so an op
- * must give those very bits for any number of rows and threads. That is the promise of backend.h, tested as written.
+ * Expected values are built row by row from the level's own kernels (which case_types holds to the
+ * reference), so an op must give those very bits for any number of rows and threads. That is the promise of
+ * backend.h, tested as written.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,8 +11,9 @@
 
 #include "kcheck.h"
 
-static const lg_qtype all_types[] = {LG_F32,  LG_F16,  LG_BF16,   LG_Q8_0,  LG_Q4_0, LG_Q4_1, LG_Q5_0, LG_Q5_1, LG_IQ4_NL,
-                                     LG_MXFP4, LG_NVFP4, LG_Q2_K, LG_Q3_K, LG_Q4_K, LG_Q5_K, LG_Q6_K, LG_IQ4_XS};
+static const lg_qtype all_types[] = {LG_F32,  LG_F16,  LG_BF16,   LG_Q8_0,  LG_Q4_0,  LG_Q4_1,
+                                     LG_Q5_0, LG_Q5_1, LG_IQ4_NL, LG_MXFP4, LG_NVFP4, LG_Q2_K,
+                                     LG_Q3_K, LG_Q4_K, LG_Q5_K,   LG_Q6_K,  LG_IQ4_XS};
 enum { N_TYPES = sizeof all_types / sizeof all_types[0] };
 
 static lg_qtype any_type(kc *t, int n_in)
@@ -50,9 +52,12 @@ static void end(kc *t, lg_backend *b)
 }
 
 // A random weight in guarded memory.
-static lg_weight make_weight(kc *t, lg_backend *b, lg_qtype type, lg_use use, int n_in, int n_out, int n_expert)
+static lg_weight make_weight(kc *t, lg_backend *b, lg_qtype type, lg_use use, int n_in, int n_out,
+                             int n_expert)
 {
-    lg_source src = {.name = LG_STR("w"), .type = type, .ne = {(uint64_t)n_in, (uint64_t)n_out, (uint64_t)n_expert, 1},
+    lg_source src = {.name = LG_STR("w"),
+                     .type = type,
+                     .ne = {(uint64_t)n_in, (uint64_t)n_out, (uint64_t)n_expert, 1},
                      .scale = kc_int(t, 0, 3) ? 1.0f : 0.75f};
     lg_weight w = {0};
     size_t row = 0;
@@ -92,7 +97,8 @@ static lg_tensor tensor(kc *t, int rows, int cols)
     int stride = cols + kc_int(t, 0, 3);
     size_t cells = (size_t)(rows - 1) * (size_t)stride + (size_t)cols;
 
-    return (lg_tensor){.p = kc_guard(t, cells * sizeof(float)), .cols = cols, .stride = stride, .rows = LG_ROWS_STEP};
+    return (lg_tensor){
+        .p = kc_guard(t, cells * sizeof(float)), .cols = cols, .stride = stride, .rows = LG_ROWS_STEP};
 }
 
 static float *row_of(const lg_tensor *x, int r)
@@ -143,7 +149,8 @@ static void linear_once(kc *t, lg_backend *b, int n_in, int rows)
 void kc_case_linear(kc *t)
 {
     static const int widths[] = {32, 96, 128, 256, 512, 768, 1024};
-    lg_limits lim = {.max_rows = 150, .max_out = 150, .hidden = 1024, .max_q_cols = 1024, .max_ffn = 1024, .vocab = 1};
+    lg_limits lim = {
+        .max_rows = 150, .max_out = 150, .hidden = 1024, .max_q_cols = 1024, .max_ffn = 1024, .vocab = 1};
 
     if (t->only)
         return;
@@ -167,8 +174,8 @@ typedef struct moe_shape {
     int hidden, ffn, ffn_shared, n_expert, k, rows;
 } moe_shape;
 
-static void ffn_row(kc *t, const lg_weight *gate, const lg_weight *up, const lg_weight *down, int expert, const float *h,
-                    float *out)
+static void ffn_row(kc *t, const lg_weight *gate, const lg_weight *up, const lg_weight *down, int expert,
+                    const float *h, float *out)
 {
     float g[1024], u[1024];
 
@@ -249,7 +256,13 @@ static void moe_once(kc *t, lg_backend *b, const moe_shape *s, bool routed, bool
 void kc_case_moe(kc *t)
 {
     static const int widths[] = {32, 64, 96, 128, 256, 288, 512};
-    lg_limits lim = {.max_rows = 150, .max_out = 1, .hidden = 512, .max_ffn = 512, .max_expert = 20, .max_k = 6, .vocab = 1};
+    lg_limits lim = {.max_rows = 150,
+                     .max_out = 1,
+                     .hidden = 512,
+                     .max_ffn = 512,
+                     .max_expert = 20,
+                     .max_k = 6,
+                     .vocab = 1};
 
     if (t->only)
         return;
@@ -265,8 +278,8 @@ void kc_case_moe(kc *t)
                            .rows = any_rows(t, i)};
             int parts = kc_int(t, 0, 3);
 
-            kc_label(t, "moe/hidden %d ffn %d shared %d experts %d of %d rows %d threads %d parts %d", s.hidden, s.ffn,
-                     s.ffn_shared, s.k, s.n_expert, s.rows, threads, parts);
+            kc_label(t, "moe/hidden %d ffn %d shared %d experts %d of %d rows %d threads %d parts %d",
+                     s.hidden, s.ffn, s.ffn_shared, s.k, s.n_expert, s.rows, threads, parts);
             moe_once(t, b, &s, parts != 0, parts != 1);
             kc_release(t);
         }
@@ -277,7 +290,8 @@ void kc_case_moe(kc *t)
 /* ---- route ---- */
 
 // The order that kernels and ops owe: score descending, lower index first; NaN last.
-static void check_row_routes(kc *t, const lg_route_args *a, int r, const float *logits, const float *bias, int n_expert)
+static void check_row_routes(kc *t, const lg_route_args *a, int r, const float *logits, const float *bias,
+                             int n_expert)
 {
     const int32_t *ids = a->out.ids + r * a->out.k;
     const float *w = a->out.w + r * a->out.k;
@@ -294,8 +308,10 @@ static void check_row_routes(kc *t, const lg_route_args *a, int r, const float *
         bool in_order = i == 0 || score < worst + 1e-6;
 
         if (i > 0 && logits[ids[i]] == logits[ids[i - 1]] && (!bias || bias[ids[i]] == bias[ids[i - 1]]))
-            kc_check(t, ids[i] > ids[i - 1], "row %d: of two equal scores %d came before %d", r, ids[i - 1], ids[i]);
-        kc_check(t, in_order, "row %d: rank %d (expert %d, %.9g) is above rank %d", r, i, ids[i], score, i - 1);
+            kc_check(t, ids[i] > ids[i - 1], "row %d: of two equal scores %d came before %d", r, ids[i - 1],
+                     ids[i]);
+        kc_check(t, in_order, "row %d: rank %d (expert %d, %.9g) is above rank %d", r, i, ids[i], score,
+                 i - 1);
         worst = score;
         sum += p[ids[i]];
     }
@@ -305,14 +321,14 @@ static void check_row_routes(kc *t, const lg_route_args *a, int r, const float *
         for (int i = 0; i < a->out.k; i++)
             chosen = chosen || ids[i] == e;
         double score = p[e] + (bias ? (double)bias[e] : 0.0);
-        kc_check(t, chosen || score <= worst + 1e-6, "row %d: expert %d (%.9g) was left out, %.9g taken", r, e, score,
-                 worst);
+        kc_check(t, chosen || score <= worst + 1e-6, "row %d: expert %d (%.9g) was left out, %.9g taken", r,
+                 e, score, worst);
     }
     for (int i = 0; i < a->out.k; i++) {
         double want = p[ids[i]] / (a->norm ? fmax(sum, 0x1p-14) : 1.0) * (double)a->scale;
 
-        kc_check(t, fabs((double)w[i] - want) <= 4e-6 * want + 1e-37, "row %d: weight %d is %.9g, not %.9g", r, i,
-                 (double)w[i], want);
+        kc_check(t, fabs((double)w[i] - want) <= 4e-6 * want + 1e-37, "row %d: weight %d is %.9g, not %.9g",
+                 r, i, (double)w[i], want);
     }
 }
 
@@ -329,7 +345,8 @@ static void route_once(kc *t, lg_backend *b, int rows, int hidden)
                                .w = kc_guard(t, (size_t)(rows * k) * sizeof(float)),
                                .k = k}};
     float *bias = kc_guard(t, (size_t)n_expert * sizeof *bias), logits[64];
-    lg_weight bias_w = {.type = LG_F32, .use = LG_USE_VECTOR, .n_in = n_expert, .n_out = 1, .scale = 1.0f, .data = bias};
+    lg_weight bias_w = {
+        .type = LG_F32, .use = LG_USE_VECTOR, .n_in = n_expert, .n_out = 1, .scale = 1.0f, .data = bias};
     float *matrix = (float *)(uintptr_t)router.data;
 
     for (int e = 0; e < n_expert; e++)
@@ -369,7 +386,13 @@ static void route_once(kc *t, lg_backend *b, int rows, int hidden)
 
 void kc_case_route(kc *t)
 {
-    lg_limits lim = {.max_rows = 150, .max_out = 1, .hidden = 256, .max_expert = 64, .max_k = 16, .max_ffn = 1, .vocab = 1};
+    lg_limits lim = {.max_rows = 150,
+                     .max_out = 1,
+                     .hidden = 256,
+                     .max_expert = 64,
+                     .max_k = 16,
+                     .max_ffn = 1,
+                     .vocab = 1};
 
     if (t->only)
         return;

@@ -1,5 +1,6 @@
 /*
- * kcheck: activation quantisation (bit for bit) and SwiGLU (against double, and the same bits at every place).
+ * kcheck: activation quantisation (bit for bit) and SwiGLU (against double, and the same bits at every
+ * place).
  */
 #include <math.h>
 #include <string.h>
@@ -18,10 +19,12 @@ static void check_row(kc *t, lg_act_kind kind, int n, int mode)
     t->k.quant[kind](x, n, got);
     t->ref.quant[kind](x, n, want);
     kc_check(t, memcmp(got, want, (size_t)n) == 0, "codes differ from the reference's");
-    kc_check(t, memcmp(got + lg_act_sums_at(n), want + lg_act_sums_at(n), (size_t)n / 16 * sizeof(int16_t)) == 0,
+    kc_check(t,
+             memcmp(got + lg_act_sums_at(n), want + lg_act_sums_at(n), (size_t)n / 16 * sizeof(int16_t)) == 0,
              "sums differ from the reference's");
     kc_check(t,
-             memcmp(got + lg_act_scales_at(n), want + lg_act_scales_at(n), (size_t)(n / block) * sizeof(float)) == 0,
+             memcmp(got + lg_act_scales_at(n), want + lg_act_scales_at(n),
+                    (size_t)(n / block) * sizeof(float)) == 0,
              "scales differ from the reference's");
     // The reference itself: half a step from the input, and sums that are sums.
     const int8_t *q = (const int8_t *)want;
@@ -34,7 +37,9 @@ static void check_row(kc *t, lg_act_kind kind, int n, int mode)
             max = fabs((double)x[i]) > max ? fabs((double)x[i]) : max; // fmax crashes gcc 12 for arm64 here
         bool zero = max < 0x1p-100;
         for (int i = b * block; i < (b + 1) * block; i++)
-            kc_check(t, fabs((double)q[i] * (double)scales[b] - (zero ? 0.0 : (double)x[i])) <= max / 127.0 * 0.50002,
+            kc_check(t,
+                     fabs((double)q[i] * (double)scales[b] - (zero ? 0.0 : (double)x[i])) <=
+                         max / 127.0 * 0.50002,
                      "code %d is %d for %.9g with scale %.9g", i, q[i], (double)x[i], (double)scales[b]);
     }
     for (int g = 0; g < n / 16; g++) {

@@ -1,6 +1,6 @@
 /*
- * kcheck: gemv, unpack and gemm of every weight type, against the reference's bits; and the reference itself against a
- * double-precision product of the decoded weights.
+ * kcheck: gemv, unpack and gemm of every weight type, against the reference's bits; and the reference itself
+ * against a double-precision product of the decoded weights.
  */
 #include <math.h>
 #include <string.h>
@@ -56,7 +56,8 @@ static void check_reference(kc *t, const problem *p, const float *want)
     float decoded[4096];
     bool plain = p->act == LG_ACT_F32;
     int run = plain ? 1 : lg_run_elems(p->type), terms = plain ? p->w.n_in / 8 : p->w.n_in / run;
-    // A product of scales may be subnormal; its error is then absolute and grows with the integers it multiplies.
+    // A product of scales may be subnormal; its error is then absolute and grows with the integers it
+    // multiplies.
     double subnormal = 0x1p-149 * p->w.n_in * (plain ? 1.0 : run == 256 ? 8192.0 * 127.0 : 128.0 * 127.0);
 
     for (int i = 0; i < p->n_rows; i++) {
@@ -77,11 +78,12 @@ static void check_reference(kc *t, const problem *p, const float *want)
             double got = (double)want[(size_t)c * (size_t)p->n_rows + (size_t)i];
             double tolerance = (terms + 16) * 0x1p-24 * size + subnormal;
             if (isfinite(got))
-                kc_check(t, fabs(got - sum) <= tolerance, "reference row %d column %d: %.9g, in double %.9g +- %.3g", i,
-                         c, got, sum, tolerance);
+                kc_check(t, fabs(got - sum) <= tolerance,
+                         "reference row %d column %d: %.9g, in double %.9g +- %.3g", i, c, got, sum,
+                         tolerance);
             else
-                kc_check(t, size > 1e37, "reference row %d column %d is not finite, but its terms sum to %.3g", i, c,
-                         size);
+                kc_check(t, size > 1e37,
+                         "reference row %d column %d is not finite, but its terms sum to %.3g", i, c, size);
         }
     }
 }
@@ -113,7 +115,8 @@ static void check_gemm(kc *t, const problem *p, const float *want)
         idx[c] = kc_int(t, 0, p->n_cols - 1);
     for (int row = 0; row < p->n_rows; row += LG_TILE_ROWS) {
         int n = p->n_rows - row < LG_TILE_ROWS ? p->n_rows - row : LG_TILE_ROWS;
-        size_t stride = (size_t)n + (size_t)kc_int(t, 0, 5), cells = (size_t)(p->n_cols - 1) * stride + (size_t)n;
+        size_t stride = (size_t)n + (size_t)kc_int(t, 0, 5),
+               cells = (size_t)(p->n_cols - 1) * stride + (size_t)n;
         float *y = kc_guard(t, cells * sizeof *y);
 
         k->unpack(&p->w, row, n, tile);
@@ -161,8 +164,8 @@ static void run_one(kc *t, problem *p, int w_mode, int x_mode)
 {
     float want[MAX_COLS * MAX_ROWS];
 
-    kc_label(t, "types/%s n_in %d rows %d columns %d weights %d inputs %d", p->info->name, p->w.n_in, p->n_rows,
-             p->n_cols, w_mode, x_mode);
+    kc_label(t, "types/%s n_in %d rows %d columns %d weights %d inputs %d", p->info->name, p->w.n_in,
+             p->n_rows, p->n_cols, w_mode, x_mode);
     make_problem(t, p, w_mode, x_mode);
     for (int c = 0; c < p->n_cols; c++)
         t->ref.type[p->type].gemv(&p->w, 0, p->n_rows, p->x.p + (size_t)c * p->x.stride,
@@ -177,7 +180,8 @@ static void run_one(kc *t, problem *p, int w_mode, int x_mode)
 void kc_case_types(kc *t)
 {
     for (int type = 0; type < LG_QTYPE_MAX; type++) {
-        problem p = {.type = (lg_qtype)type, .info = lg_qtype_get((uint32_t)type), .act = t->k.type[type].act};
+        problem p = {
+            .type = (lg_qtype)type, .info = lg_qtype_get((uint32_t)type), .act = t->k.type[type].act};
         int block = p.info->block_elems;
 
         if (!t->k.type[type].gemv)

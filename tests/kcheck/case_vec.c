@@ -1,6 +1,7 @@
 /*
- * kcheck: the float kernels of kernels_vec.h against double, at the tolerances that its header states, and the promise
- * that a query's and a key's result does not depend on the size of the call nor on f16 against f32.
+ * kcheck: the float kernels of kernels_vec.h against double, at the tolerances that its header states, and
+ * the promise that a query's and a key's result does not depend on the size of the call nor on f16 against
+ * f32.
  */
 #include <math.h>
 #include <string.h>
@@ -64,7 +65,8 @@ static void check_qk(kc *t, int nq, int nk, int dim)
 static void check_pv(kc *t, int nq, int nv, int dim)
 {
     int stride = nv + kc_int(t, 0, 5);
-    float *values, *p = kc_guard(t, ((size_t)(nq - 1) * (size_t)stride + (size_t)nv) * sizeof *p), one[DIM_MAX];
+    float *values, *p = kc_guard(t, ((size_t)(nq - 1) * (size_t)stride + (size_t)nv) * sizeof *p),
+                   one[DIM_MAX];
     uint16_t *halves = random_halves(t, nv * dim, &values);
     float *start = random_floats(t, nq * dim, 1);
     size_t bytes = (size_t)(nq * dim) * sizeof *start;
@@ -92,8 +94,8 @@ static void check_pv(kc *t, int nq, int nv, int dim)
                 want += term;
                 terms += fabs(term);
             }
-            kc_check(t, fabs((double)got[i * dim + d] - want) <= 2e-6 * terms, "query %d dim %d is %.9g, not %.9g", i,
-                     d, (double)got[i * dim + d], want);
+            kc_check(t, fabs((double)got[i * dim + d] - want) <= 2e-6 * terms,
+                     "query %d dim %d is %.9g, not %.9g", i, d, (double)got[i * dim + d], want);
         }
     }
     kc_release(t);
@@ -118,7 +120,8 @@ static void check_softmax(kc *t, int n, double size)
     kc_check(t, got == alone, "exp_sum_of %.9g, exp_sum %.9g", (double)alone, (double)got);
     for (int i = 0; i < n; i++) {
         double term = exp((double)x[i] - (double)max); // the difference is rounded to a float first
-        double slack = term * (fabs((double)x[i] - (double)max) < 200 ? fabs((double)x[i] - (double)max) * 0x1p-24 : 0);
+        double slack =
+            term * (fabs((double)x[i] - (double)max) < 200 ? fabs((double)x[i] - (double)max) * 0x1p-24 : 0);
 
         kc_check(t, fabs((double)e[i] - term) <= 4e-7 * term + slack + 1e-37, "exp(%.9g) is %.9g, not %.9g",
                  (double)x[i] - (double)max, (double)e[i], term);
@@ -133,7 +136,8 @@ static void check_softmax(kc *t, int n, double size)
 
 static void check_norm(kc *t, int n, double size)
 {
-    float *x = random_floats(t, n, size), *w = random_floats(t, n, 1), *out = kc_guard(t, (size_t)n * sizeof *out);
+    float *x = random_floats(t, n, size), *w = random_floats(t, n, 1),
+          *out = kc_guard(t, (size_t)n * sizeof *out);
     double squares = 0;
 
     kc_label(t, "vec/rmsnorm n %d size %g", n, size);
@@ -143,8 +147,8 @@ static void check_norm(kc *t, int n, double size)
     t->k.vec.rmsnorm(out, x, w, n, 1e-6f);
     for (int i = 0; i < n; i++) {
         double want = (double)x[i] / sqrt(squares / n + (double)1e-6f) * (double)w[i];
-        kc_check(t, fabs((double)out[i] - want) <= 1e-6 * fabs(want) + 1e-37, "element %d is %.9g, not %.9g", i,
-                 (double)out[i], want);
+        kc_check(t, fabs((double)out[i] - want) <= 1e-6 * fabs(want) + 1e-37, "element %d is %.9g, not %.9g",
+                 i, (double)out[i], want);
     }
     t->k.vec.rmsnorm(x, x, w, n, 1e-6f);
     kc_same(t, x, out, n, "in place");
@@ -187,7 +191,8 @@ static void check_rope(kc *t, int half)
     for (int j = 0; j < half; j++) {
         double u = (double)x[j], v = (double)x[half + j], cj = (double)c[j], sj = (double)s[j];
         double limit = 3e-7 * (fabs(u) + fabs(v)) * 1.3;
-        kc_check(t, fabs((double)got[j] - (u * cj - v * sj)) <= limit, "first of pair %d is %.9g", j, (double)got[j]);
+        kc_check(t, fabs((double)got[j] - (u * cj - v * sj)) <= limit, "first of pair %d is %.9g", j,
+                 (double)got[j]);
         kc_check(t, fabs((double)got[half + j] - (v * cj + u * sj)) <= limit, "second of pair %d is %.9g", j,
                  (double)got[half + j]);
     }
@@ -196,8 +201,8 @@ static void check_rope(kc *t, int half)
 
 static void check_halves(kc *t, int n)
 {
-    static const float edge[] = {0.0f,     -0.0f,     65504.0f, 65519.9f, 65520.0f, 1e9f,     -1e9f,   INFINITY,
-                                 -INFINITY, 6e-8f,    5.9e-8f,  3e-8f,    2.9e-8f,  1e-30f,   -6e-5f,  6.1e-5f};
+    static const float edge[] = {0.0f,      -0.0f, 65504.0f, 65519.9f, 65520.0f, 1e9f,   -1e9f,  INFINITY,
+                                 -INFINITY, 6e-8f, 5.9e-8f,  3e-8f,    2.9e-8f,  1e-30f, -6e-5f, 6.1e-5f};
     float *x = random_floats(t, n, 100), *back = kc_guard(t, (size_t)n * sizeof *back);
     uint16_t *h = kc_guard(t, (size_t)n * sizeof *h);
 

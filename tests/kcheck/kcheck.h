@@ -1,9 +1,10 @@
 /*
  * kcheck: every kernel and every backend op against a reference, for each ISA level that this machine has.
  *
- * A case is a function that draws its inputs from the seeded generator, so a printed seed repeats it exactly. Buffers
- * come from kc_guard: they end where an unmapped page begins, and a read or write past the end is a fault that names
- * the case. Links base, gguf and backend only, so that it cross-builds and runs under an emulator.
+ * A case is a function that draws its inputs from the seeded generator, so a printed seed repeats it exactly.
+ * Buffers come from kc_guard: they end where an unmapped page begins, and a read or write past the end is a
+ * fault that names the case. Links base, gguf and backend only, so that it cross-builds and runs under an
+ * emulator.
  */
 #ifndef LG_TESTS_KCHECK_H
 #define LG_TESTS_KCHECK_H
@@ -29,13 +30,13 @@ int kc_int(kc *t, int low, int high); /* both included */
 double kc_uniform(kc *t, double low, double high);
 float kc_normal(kc *t);
 
-/* n finite activations: mode 0 ordinary, 1 with outliers of 1e6, 2 all of one magnitude, 3 tiny and subnormal, 4 huge
- * (1e30), 5 zeros. */
+/* n finite activations: mode 0 ordinary, 1 with outliers of 1e6, 2 all of one magnitude, 3 tiny and
+ * subnormal, 4 huge (1e30), 5 zeros. */
 enum { KC_X_MODES = 6 };
 void kc_fill_x(kc *t, float *x, int n, int mode);
 
-/* n elements (whole blocks) of a weight type, finite: mode 0 ordinary, 1 all codes and block scales at their largest with
- * the largest f32 scale, 2 subnormal f32 scales, 3 any bytes with a finite scale. */
+/* n elements (whole blocks) of a weight type, finite: mode 0 ordinary, 1 all codes and block scales at their
+ * largest with the largest f32 scale, 2 subnormal f32 scales, 3 any bytes with a finite scale. */
 enum { KC_W_MODES = 4 };
 void kc_fill_w(kc *t, lg_qtype type, uint8_t *w, int64_t n, int mode);
 

@@ -42,7 +42,8 @@ static void on_fault(int sig)
 
     for (uint64_t s = running->seed; p == text + sizeof text - 1 || s; s /= 10)
         *--p = (char)('0' + s % 10);
-    say(sig == SIGSEGV || sig == SIGBUS ? "kcheck: memory fault in " : "kcheck: illegal instruction or abort in ");
+    say(sig == SIGSEGV || sig == SIGBUS ? "kcheck: memory fault in "
+                                        : "kcheck: illegal instruction or abort in ");
     say(running->isa);
     say(" ");
     say(running->label);
@@ -100,7 +101,8 @@ static int run(kc *t, const char *isa, bool bench)
         levels++;
     }
     if (levels == 0) {
-        (void)fprintf(stderr, "kcheck: level \"%s\" is not in this build, which has: %s\n", isa, lg_cpu_isa_list());
+        (void)fprintf(stderr, "kcheck: level \"%s\" is not in this build, which has: %s\n", isa,
+                      lg_cpu_isa_list());
         return 2;
     }
     if (!bench)

@@ -131,7 +131,9 @@ void kc_fill_w(kc *t, lg_qtype type, uint8_t *w, int64_t n, int mode)
             w[at[i] + 1] = (uint8_t)(h >> 8);
         }
         if (type == LG_MXFP4) // a power of two; far larger ones overflow f32 with any activation
-            w[0] = (uint8_t)(mode == 2 ? kc_int(t, 0, 3) : mode == 3 ? kc_int(t, 0, 150) : kc_int(t, 110, 130));
+            w[0] = (uint8_t)(mode == 2   ? kc_int(t, 0, 3)
+                             : mode == 3 ? kc_int(t, 0, 150)
+                                         : kc_int(t, 110, 130));
     }
 }
 

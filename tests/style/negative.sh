@@ -63,6 +63,8 @@ printf 'int x;\t\n' | put gguf/s.c
 expect bad 'a tab' "$tools/check-style.sh" '' "$dir"
 printf 'int x; \n' | put gguf/s.c
 expect bad 'blanks at the end' "$tools/check-style.sh" '' "$dir"
+printf 'int x; // %0110d\n' 1 | put gguf/s.c
+expect bad '120 columns; 110 are allowed' "$tools/check-style.sh" '' "$dir"
 printf '// %s: later\n' TODO | put gguf/s.c
 expect bad 'something is missing' "$tools/check-style.sh" '' "$dir"
 printf 'int x;\n' > "$dir/src/gguf/s.c"

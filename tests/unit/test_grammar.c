@@ -459,11 +459,13 @@ static void test_depth(void **state)
     lg_grammar_destroy(g);
 }
 
-// With the small recorded vocabulary, whose merges are known: forced text, as tokens, up to where a choice begins.
+// With the small recorded vocabulary, whose merges are known: forced text, as tokens, up to where a choice
+// begins.
 static void test_forced(void **state)
 {
-    lg_grammar *g = compile("{\"type\":\"object\",\"properties\":{\"the name\":{\"const\":\"the other\"}},\"required\":"
-                            "[\"the name\"],\"additionalProperties\":false}");
+    lg_grammar *g =
+        compile("{\"type\":\"object\",\"properties\":{\"the name\":{\"const\":\"the other\"}},\"required\":"
+                "[\"the name\"],\"additionalProperties\":false}");
     lg_token_trie *trie;
     lg_matcher *m;
     lg_ids out = {0};
@@ -487,7 +489,8 @@ static void test_forced(void **state)
         if (lg_matcher_must_stop(m))
             break;
         assert_int_equal(lg_matcher_mask(m, &mask, NULL), LG_OK);
-        for (int32_t k = 0; k < lg_vocab_size(tt_vocab()) && id < 0; k++) // else the first that is allowed, but no blank
+        for (int32_t k = 0; k < lg_vocab_size(tt_vocab()) && id < 0;
+             k++) // else the first that is allowed, but no blank
             if (allowed(mask, k) && lg_vocab_bytes(tt_vocab(), k).p[0] > ' ')
                 id = k;
         assert_true(id >= 0);

@@ -1,6 +1,6 @@
 /*
- * unit/test_grammar_fault: memory that ends anywhere between schema and mask is an error, not a crash, and leaves
- * nothing behind. After a failure the same grammar can be used again.
+ * unit/test_grammar_fault: memory that ends anywhere between schema and mask is an error, not a crash, and
+ * leaves nothing behind. After a failure the same grammar can be used again.
  */
 #include "check.h"
 
@@ -8,8 +8,9 @@
 #include "grammar/grammar.h"
 #include "support/texts.h"
 
-static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^x+$\"}},"
-                             "\"additionalProperties\":{\"type\":\"array\",\"items\":{\"enum\":[1,[2],\"z\"]}}}";
+static const char schema[] =
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\",\"pattern\":\"^x+$\"}},"
+    "\"additionalProperties\":{\"type\":\"array\",\"items\":{\"enum\":[1,[2],\"z\"]}}}";
 
 // Feeds a text in single bytes, asking for the mask before each; LG_OK when all went well.
 static lg_status follow(lg_matcher *m, const char *text)

@@ -1,6 +1,6 @@
 /*
- * unit/test_grammar_large: masks over a vocabulary of real size (100,352 tokens, synthetic): the same with and without
- * slices, and right for a sample of tokens; how much of the tree of tokens is looked at.
+ * unit/test_grammar_large: masks over a vocabulary of real size (100,352 tokens, synthetic): the same with
+ * and without slices, and right for a sample of tokens; how much of the tree of tokens is looked at.
  */
 #include "check.h"
 
@@ -55,8 +55,9 @@ static void check(lg_matcher *m, const lg_vocab *v, size_t words, uint64_t most_
 
 static void test_large(void **state)
 {
-    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},"
-                                 "\"p\":{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"maxLength\":9}},\"required\":[\"name\"]}";
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"},"
+        "\"p\":{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"maxLength\":9}},\"required\":[\"name\"]}";
     // twice the nodes that were visited when this was written; more means that slices or pruning have gone
     static const struct {
         const char *text;

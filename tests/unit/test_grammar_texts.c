@@ -1,6 +1,6 @@
 /*
- * unit/test_grammar_texts: which texts a grammar accepts, against other judges: numbers against decimal comparison,
- * patterns against PCRE2, dates against a calendar, characters and their escapes one by one.
+ * unit/test_grammar_texts: which texts a grammar accepts, against other judges: numbers against decimal
+ * comparison, patterns against PCRE2, dates against a calendar, characters and their escapes one by one.
  */
 #include "check.h"
 
@@ -42,7 +42,8 @@ static void decimal(char *out, size_t size, int most)
 
 static void test_numbers(void **state)
 {
-    static const char *const low[] = {"minimum", "exclusiveMinimum"}, *const high[] = {"maximum", "exclusiveMaximum"};
+    static const char *const low[] = {"minimum", "exclusiveMinimum"}, *const high[] = {"maximum",
+                                                                                       "exclusiveMaximum"};
     static const char *const multiples[] = {"1", "0.5", "3", "0.07", "2.5", "10"};
     int inside = 0, compared = 0;
 
@@ -66,7 +67,8 @@ static void test_numbers(void **state)
             bool holds, spelled;
             decimal(text, sizeof text, most + 2);
             assert_int_equal(lg_schema_evaluate(lg_str_of(schema), lg_str_of(text), &holds, &err), LG_OK);
-            spelled = !(text[0] == '-' && strtod(text, NULL) == 0.0) && !(strchr(text, '.') && strstr(schema, "integer"));
+            spelled = !(text[0] == '-' && strtod(text, NULL) == 0.0) &&
+                      !(strchr(text, '.') && strstr(schema, "integer"));
             if (empty ? holds && spelled : accepts(g, lg_str_of(text)) != (holds && spelled))
                 fail_msg("%s and %s: %s", schema, text, holds ? "refused" : "accepted");
             inside += holds && spelled;
@@ -80,7 +82,8 @@ static void test_numbers(void **state)
 
 static void pattern(char *out, size_t size, int depth)
 {
-    static const char *const atoms[] = {"a", "b", "c", "[ab]", "[^a]", ".", "^", "$", "\\w", "\\d", "(?:a|b)", "\\s", "ab"};
+    static const char *const atoms[] = {"a", "b",   "c",   "[ab]",    "[^a]", ".", "^",
+                                        "$", "\\w", "\\d", "(?:a|b)", "\\s",  "ab"};
     static const char *const counts[] = {"", "", "", "*", "+", "?", "{2}", "{1,2}", "*?", "{0,1}"};
     char left[200], right[200];
 
@@ -111,8 +114,8 @@ static void test_patterns(void **state)
         pcre2_match_data *md;
         lg_buf quoted;
         pattern(re, sizeof re, 3);
-        pcre2_code *pc = pcre2_compile((PCRE2_SPTR)re, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_DOLLAR_ENDONLY, &code, &at,
-                                       NULL);
+        pcre2_code *pc = pcre2_compile((PCRE2_SPTR)re, PCRE2_ZERO_TERMINATED,
+                                       PCRE2_UTF | PCRE2_DOLLAR_ENDONLY, &code, &at, NULL);
         if (!pc)
             continue;
         lg_buf_init(&quoted, 1000);
@@ -150,7 +153,8 @@ static void test_dates(void **state)
     lg_grammar *g;
 
     (void)state;
-    assert_int_equal(lg_grammar_schema(LG_STR("{\"type\":\"string\",\"format\":\"date\"}"), NULL, &g, NULL, NULL), LG_OK);
+    assert_int_equal(
+        lg_grammar_schema(LG_STR("{\"type\":\"string\",\"format\":\"date\"}"), NULL, &g, NULL, NULL), LG_OK);
     for (int y = 1600; y <= 2400; y++)
         for (int m = 0; m <= 13; m++)
             for (int d = m == 2 ? 27 : 29; d <= 32; d++) {
@@ -164,18 +168,23 @@ static void test_dates(void **state)
     lg_grammar_destroy(g);
 }
 
-// Every character raw and as escapes, in a free string and in one with a pattern that admits exactly one character.
+// Every character raw and as escapes, in a free string and in one with a pattern that admits exactly one
+// character.
 static void test_characters(void **state)
 {
     lg_grammar *g, *one;
 
     (void)state;
-    assert_int_equal(lg_grammar_schema(LG_STR("{\"type\":\"string\",\"minLength\":1,\"maxLength\":1}"), NULL, &g, NULL, NULL),
+    assert_int_equal(lg_grammar_schema(LG_STR("{\"type\":\"string\",\"minLength\":1,\"maxLength\":1}"), NULL,
+                                       &g, NULL, NULL),
                      LG_OK);
-    assert_int_equal(lg_grammar_schema(LG_STR("{\"type\":\"string\",\"pattern\":\"^[^]$\"}"), NULL, &one, NULL, NULL), LG_OK);
+    assert_int_equal(
+        lg_grammar_schema(LG_STR("{\"type\":\"string\",\"pattern\":\"^[^]$\"}"), NULL, &one, NULL, NULL),
+        LG_OK);
     for (int32_t cp = 0; cp < 0x110000; cp += cp < 0x3000 || (cp > 0xd000 && cp < 0x10100) ? 1 : 211) {
         char text[32] = "\"", esc[32];
-        bool scalar = cp < 0xd800 || cp > 0xdfff, raw = cp >= 0x20 && cp != '"' && cp != '\\', plain = cp < 0x20;
+        bool scalar = cp < 0xd800 || cp > 0xdfff, raw = cp >= 0x20 && cp != '"' && cp != '\\',
+             plain = cp < 0x20;
         int n = 0;
         if (scalar) {
             n = 1 + lg_utf8_put(cp, text + 1);

@@ -1,9 +1,9 @@
 /*
  * backend/cpu/arm_float: F32, F16 and BF16 weights times f32 activations (armv8-a).
  *
- * The eight lanes that kernels.h fixes are two vectors: inputs j, j + 8, ... for j < 4 and for j >= 4. The tile of gemm
- * is 16 rows of f32, padded with zeros to whole eights; four rows by three columns share the loads. `kind` is a
- * constant where these are inlined.
+ * The eight lanes that kernels.h fixes are two vectors: inputs j, j + 8, ... for j < 4 and for j >= 4. The
+ * tile of gemm is 16 rows of f32, padded with zeros to whole eights; four rows by three columns share the
+ * loads. `kind` is a constant where these are inlined.
  */
 #ifndef LG_BACKEND_CPU_ARM_FLOAT_H
 #define LG_BACKEND_CPU_ARM_FLOAT_H
@@ -100,8 +100,8 @@ LG_INLINE void unpack_float(int kind, const lg_mat *w, int row, int n_rows, void
 }
 
 /* Four tile rows, `pitch` floats apart, times n_cols columns. */
-LG_INLINE void gemm_float_4(const float *w, size_t pitch, int n_in, const float *const *x, int n_cols, int n_rows,
-                            float *y, size_t y_stride)
+LG_INLINE void gemm_float_4(const float *w, size_t pitch, int n_in, const float *const *x, int n_cols,
+                            int n_rows, float *y, size_t y_stride)
 {
     lanes8 acc[FLOAT_COLS][4];
 
@@ -123,8 +123,8 @@ LG_INLINE void gemm_float_4(const float *w, size_t pitch, int n_in, const float 
             y[(size_t)c * y_stride + (size_t)i] = lane_total(acc[c][i]);
 }
 
-static void gemm_float(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,
-                       float *y, size_t y_stride)
+static void gemm_float(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,
+                       int n_cols, float *y, size_t y_stride)
 {
     size_t pitch = ((size_t)n_in + 7) / 8 * 8;
 
@@ -147,14 +147,14 @@ static void gemm_float(const void *tile, int n_in, int n_rows, const lg_acts *x,
     }
 }
 
-#define FLOAT_KERNELS(id, kind)                                                                                    \
-    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y)                           \
-    {                                                                                                              \
-        gemv_float(kind, w, row, n_rows, x, y);                                                                    \
-    }                                                                                                              \
-    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
-    {                                                                                                              \
-        unpack_float(kind, w, row, n_rows, tile);                                                                  \
+#define FLOAT_KERNELS(id, kind)                                                          \
+    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y) \
+    {                                                                                    \
+        gemv_float(kind, w, row, n_rows, x, y);                                          \
+    }                                                                                    \
+    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)            \
+    {                                                                                    \
+        unpack_float(kind, w, row, n_rows, tile);                                        \
     }
 
 FLOAT_KERNELS(f32, KIND_F32)

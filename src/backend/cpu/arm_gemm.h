@@ -6,8 +6,9 @@
  *                          OPERAND_COLS 1: lanes (row 0 in two parts, row 1 in two parts)
  *                          OPERAND_COLS 2: lanes (row 0 col 0, row 0 col 1, row 1 col 0, row 1 col 1)
  *
- * Eight rows (four row pairs) by two operands at a time: eight sums of a scale group and eight of the block fit the 32
- * registers beside what is loaded. A slice of SLICE inputs of the tile stays in L1 while the columns pass.
+ * Eight rows (four row pairs) by two operands at a time: eight sums of a scale group and eight of the block
+ * fit the 32 registers beside what is loaded. A slice of SLICE inputs of the tile stays in L1 while the
+ * columns pass.
  */
 #ifndef LG_BACKEND_CPU_ARM_GEMM_H
 #define LG_BACKEND_CPU_ARM_GEMM_H
@@ -62,8 +63,8 @@ LG_INLINE int32x4_t min_terms(run_form f, const int16_t *mins, const int16_t *su
 
 /* Rows 8 half .. 8 half + 7 of a tile slice, inputs [at, at + n), n_cols <= STEP_COLS columns, added to
  * acc[16 * column + row]. */
-LG_INLINE void cols_of_half(run_form f, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                            int n_cols, int half, float *acc)
+LG_INLINE void cols_of_half(run_form f, const uint8_t *slice, int n_in, int at, int n,
+                            const uint8_t *const *x, int n_cols, int half, float *acc)
 {
     const uint8_t *col[STEP_COLS];
     int n_operands = (n_cols + OPERAND_COLS - 1) / OPERAND_COLS, elems = form_elems(f);
@@ -104,7 +105,8 @@ LG_INLINE void cols_of_half(run_form f, const uint8_t *slice, int n_in, int at, 
                 if (f == RUN_32_MIN) {
                     y = add_term(y, d + LG_TILE_ROWS + 4 * v, da, vdupq_n_s32(sums[0] + sums[1]));
                 } else if (form_has_min(f)) {
-                    const int16_t *mins = (const int16_t *)(const void *)(slice + at_mins(f)) + 8 * half + 4 * v;
+                    const int16_t *mins =
+                        (const int16_t *)(const void *)(slice + at_mins(f)) + 8 * half + 4 * v;
                     y = add_term(y, d + LG_TILE_ROWS + 4 * v, da, min_terms(f, mins, sums));
                 }
                 vst1q_f32(out + 4 * v, y);
@@ -113,8 +115,8 @@ LG_INLINE void cols_of_half(run_form f, const uint8_t *slice, int n_in, int at, 
     }
 }
 
-LG_INLINE void gemm_runs(run_form f, const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,
-                         int n_cols, float *y, size_t y_stride)
+LG_INLINE void gemm_runs(run_form f, const void *tile, int n_in, int n_rows, const lg_acts *x,
+                         const int32_t *idx, int n_cols, float *y, size_t y_stride)
 {
     float acc[COL_GROUP * LG_TILE_ROWS];
     const uint8_t *a[COL_GROUP];
@@ -141,11 +143,11 @@ LG_INLINE void gemm_runs(run_form f, const void *tile, int n_in, int n_rows, con
     }
 }
 
-#define ARM_GEMM(name, form)                                                                                       \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,     \
-                     float *y, size_t y_stride)                                                                    \
-    {                                                                                                              \
-        gemm_runs(form, tile, n_in, n_rows, x, idx, n_cols, y, y_stride);                                          \
+#define ARM_GEMM(name, form)                                                                       \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, \
+                     int n_cols, float *y, size_t y_stride)                                        \
+    {                                                                                              \
+        gemm_runs(form, tile, n_in, n_rows, x, idx, n_cols, y, y_stride);                          \
     }
 
 ARM_GEMM(gemm_run_16, RUN_16)

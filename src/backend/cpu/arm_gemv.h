@@ -1,9 +1,9 @@
 /*
- * backend/cpu/arm_gemv: one activation row times rows in place, for the level of the including file, which defines
- *   dot16(acc, w, a)   lane i of acc += the products of bytes 4 i .. 4 i + 3
+ * backend/cpu/arm_gemv: one activation row times rows in place, for the level of the including file, which
+ * defines dot16(acc, w, a)   lane i of acc += the products of bytes 4 i .. 4 i + 3
  *
- * Four rows at a time, so that their sums end as lanes of one vector. Types without a function of their own go through
- * runs of integers (arm_tile.h), which costs the decoder's scalar code and gives the same bits.
+ * Four rows at a time, so that their sums end as lanes of one vector. Types without a function of their own
+ * go through runs of integers (arm_tile.h), which costs the decoder's scalar code and gives the same bits.
  */
 #ifndef LG_BACKEND_CPU_ARM_GEMV_H
 #define LG_BACKEND_CPU_ARM_GEMV_H
@@ -50,7 +50,8 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
                 const int8_t *c = (const int8_t *)p[i] + (size_t)b * 34 + 2;
                 dot[i] = dot16(dot16(vdupq_n_s32(0), vld1q_s8(c), a0), vld1q_s8(c + 16), a1);
             }
-            acc = vfmaq_f32(acc, vmulq_n_f32(four_f16(p, (size_t)b * 34), da[b]), vcvtq_f32_s32(sum_rows(dot)));
+            acc =
+                vfmaq_f32(acc, vmulq_n_f32(four_f16(p, (size_t)b * 34), da[b]), vcvtq_f32_s32(sum_rows(dot)));
         }
         store_rows(y + r, acc, n_rows - r);
     }
@@ -97,7 +98,8 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
             int16x8_t sums32 = vpaddq_s16(vld1q_s16(sums + 16 * b), vld1q_s16(sums + 16 * b + 8));
             int32x4_t dot[4], min[4];
             for (int i = 0; i < 4; i++)
-                block_q45_k(five, p[i] + (size_t)b * bytes, (const int8_t *)x + 256 * b, sums32, &dot[i], &min[i]);
+                block_q45_k(five, p[i] + (size_t)b * bytes, (const int8_t *)x + 256 * b, sums32, &dot[i],
+                            &min[i]);
             float32x4_t d = vmulq_n_f32(four_f16(p, (size_t)b * bytes), da[b]);
             float32x4_t m = vmulq_n_f32(four_f16(p, (size_t)b * bytes + 2), da[b]);
             acc = vfmaq_f32(acc, d, vcvtq_f32_s32(sum_rows(dot)));
@@ -143,7 +145,8 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
                             scale[8 * h + 2 * t + u]);
                 }
             }
-            acc = vfmaq_f32(acc, vmulq_n_f32(four_f16(p, (size_t)b * 210 + 208), da[b]), vcvtq_f32_s32(sum_rows(dot)));
+            acc = vfmaq_f32(acc, vmulq_n_f32(four_f16(p, (size_t)b * 210 + 208), da[b]),
+                            vcvtq_f32_s32(sum_rows(dot)));
         }
         store_rows(y + r, acc, n_rows - r);
     }
@@ -180,10 +183,10 @@ LG_INLINE void gemv_runs(lg_qtype type, const lg_mat *w, int row, int n_rows, co
     }
 }
 
-#define RUN_GEMV(id)                                                                                               \
-    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y)                           \
-    {                                                                                                              \
-        gemv_runs(LG_##id, w, row, n_rows, x, y);                                                                  \
+#define RUN_GEMV(id)                                                                     \
+    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y) \
+    {                                                                                    \
+        gemv_runs(LG_##id, w, row, n_rows, x, y);                                        \
     }
 
 RUN_GEMV(Q4_0)

@@ -1,11 +1,14 @@
 /*
- * backend/cpu/arm_tile: how the arm64 kernels see weights: runs of integers, and tiles of 16 rows of them for gemm.
+ * backend/cpu/arm_tile: how the arm64 kernels see weights: runs of integers, and tiles of 16 rows of them for
+ * gemm.
  *
- * One tile form serves all three arm levels: 8 consecutive codes of a row side by side, then the next row. Sixteen
- * bytes are two rows by eight codes, which is what one sdot pair or one smmla takes. All codes fit a signed byte.
+ * One tile form serves all three arm levels: 8 consecutive codes of a row side by side, then the next row.
+ * Sixteen bytes are two rows by eight codes, which is what one sdot pair or one smmla takes. All codes fit a
+ * signed byte.
  *
- * A run of E inputs is E / 8 steps of 128 bytes (16 rows x 8 codes); for E = 256, for each scale group, 8 row pairs of
- * int16 (s0, s0, s1, s1); for its mins, for each min group, 16 int16; then 16 f32 d; then, with mins, 16 f32 m.
+ * A run of E inputs is E / 8 steps of 128 bytes (16 rows x 8 codes); for E = 256, for each scale group, 8 row
+ * pairs of int16 (s0, s0, s1, s1); for its mins, for each min group, 16 int16; then 16 f32 d; then, with
+ * mins, 16 f32 m.
  */
 #ifndef LG_BACKEND_CPU_ARM_TILE_H
 #define LG_BACKEND_CPU_ARM_TILE_H
@@ -91,7 +94,8 @@ LG_INLINE uint8x16_t fifth_bit(uint8x16_t f, int bit)
 }
 
 /* Codes of sub-blocks 2g (low) and 2g + 1 (high), 16 of each from byte 16 u; qh NULL for Q4_K. */
-LG_INLINE void codes_q45_k(const uint8_t *qs, const uint8_t *qh, int g, int u, uint8x16_t *low, uint8x16_t *high)
+LG_INLINE void codes_q45_k(const uint8_t *qs, const uint8_t *qh, int g, int u, uint8x16_t *low,
+                           uint8x16_t *high)
 {
     uint8x16_t v = vld1q_u8(qs + 32 * g + 16 * u);
 
@@ -175,7 +179,9 @@ LG_INLINE void terms_get(lg_qtype type, const uint8_t *row, int r, lg_terms *t)
         memcpy(t->code, row + (size_t)r * 34 + 2, 32);
         break;
     case LG_Q4_K: terms_q45_k(row + (size_t)r * 144, NULL, row + (size_t)r * 144 + 16, t); break;
-    case LG_Q5_K: terms_q45_k(row + (size_t)r * 176, row + (size_t)r * 176 + 16, row + (size_t)r * 176 + 48, t); break;
+    case LG_Q5_K:
+        terms_q45_k(row + (size_t)r * 176, row + (size_t)r * 176 + 16, row + (size_t)r * 176 + 48, t);
+        break;
     case LG_Q6_K: terms_q6_k(row + (size_t)r * 210, t); break;
     default: lg_terms_get(type, row, r, t); break;
     }
@@ -183,7 +189,8 @@ LG_INLINE void terms_get(lg_qtype type, const uint8_t *row, int r, lg_terms *t)
 
 /* ---- unpack ---- */
 
-/* Row pointers of a tile or group of `count` rows of which n exist; the others read row 0 and are not stored. */
+/* Row pointers of a tile or group of `count` rows of which n exist; the others read row 0 and are not stored.
+ */
 LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const uint8_t **p)
 {
     for (int i = 0; i < count; i++)

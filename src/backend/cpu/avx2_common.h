@@ -1,8 +1,9 @@
 /*
- * backend/cpu/avx2_common: small pieces that the AVX2 kernels share. Static inline; compiled with AVX2, FMA and F16C.
+ * backend/cpu/avx2_common: small pieces that the AVX2 kernels share. Static inline; compiled with AVX2, FMA
+ * and F16C.
  *
- * The sums here follow the trees of kernels.h: four rows are reduced together by transposing adds, which costs less than
- * three instructions a row and leaves the rows in lanes, ready for one f32 multiply-add.
+ * The sums here follow the trees of kernels.h: four rows are reduced together by transposing adds, which
+ * costs less than three instructions a row and leaves the rows in lanes, ready for one f32 multiply-add.
  */
 #ifndef LG_BACKEND_CPU_AVX2_COMMON_H
 #define LG_BACKEND_CPU_AVX2_COMMON_H
@@ -21,8 +22,9 @@
 #define LG_UNROLL(n) LG_PRAGMA(GCC unroll n)
 #endif
 
-/* Keeps v in a register and this addition where it is written. gcc otherwise turns chains of integer additions into
- * trees, whose partial sums of a whole tile spill (Q4_K gemm: 155 Gop/s with the trees, 230 without; Zen 3). */
+/* Keeps v in a register and this addition where it is written. gcc otherwise turns chains of integer
+ * additions into trees, whose partial sums of a whole tile spill (Q4_K gemm: 155 Gop/s with the trees, 230
+ * without; Zen 3). */
 LG_INLINE void keep(__m256i *v)
 {
     __asm__("" : "+x"(*v));
@@ -37,8 +39,8 @@ LG_INLINE __m128i load128(const void *p)
 {
     return _mm_loadu_si128((const __m128i *)p);
 }
-/* The same, once: for values used twice, which the compiler would rather load twice. Blocks are no multiples of 64 bytes,
- * so every other load touches two cache lines and counts double. */
+/* The same, once: for values used twice, which the compiler would rather load twice. Blocks are no multiples
+ * of 64 bytes, so every other load touches two cache lines and counts double. */
 LG_INLINE __m256i load256_once(const void *p)
 {
     __m256i v = load256(p);
@@ -94,7 +96,8 @@ LG_INLINE __m128 sum4_f32(__m256 a, __m256 b, __m256 c, __m256 d)
     __m128 ab = _mm_add_ps(_mm_movelh_ps(sa, sb), _mm_movehl_ps(sb, sa)); // a02 a13 b02 b13
     __m128 cd = _mm_add_ps(_mm_movelh_ps(sc, sd), _mm_movehl_ps(sd, sc));
 
-    return _mm_add_ps(_mm_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    return _mm_add_ps(_mm_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                      _mm_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
 }
 
 /* The f16 at p[0], p[1], p[2], p[3] as four f32. */
@@ -127,8 +130,8 @@ LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const ui
         p[i] = w->p + (size_t)(row + (i < n ? i : 0)) * w->row_bytes;
 }
 
-/* Decode reads a matrix front to back in groups of four rows, and a group's rows start anew too often for the hardware
- * to follow. So each step over a group fetches as many bytes as it uses, this far ahead. */
+/* Decode reads a matrix front to back in groups of four rows, and a group's rows start anew too often for the
+ * hardware to follow. So each step over a group fetches as many bytes as it uses, this far ahead. */
 enum { LG_AHEAD = 4096 };
 LG_INLINE void fetch_ahead(const uint8_t *p, int bytes)
 {
@@ -137,21 +140,22 @@ LG_INLINE void fetch_ahead(const uint8_t *p, int bytes)
 }
 
 /*
- * The loop around a gemm of interleaved tiles. A slice of LG_SLICE inputs (about 10 KiB of tile) stays in L1 while up to
- * LG_GEMM_GROUP columns pass over it, four at a time; sums of 16 rows wait in `acc` meanwhile. Without slices each four
- * columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
+ * The loop around a gemm of interleaved tiles. A slice of LG_SLICE inputs (about 10 KiB of tile) stays in L1
+ * while up to LG_GEMM_GROUP columns pass over it, four at a time; sums of 16 rows wait in `acc` meanwhile.
+ * Without slices each four columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
  *
  * Each call also fetches its share of x->ahead into L2.
  *
- * `cols` adds inputs [at, at + n) of n_cols <= 4 columns to acc[16 * column + row]; it and `variant` are constants where
- * this is inlined. A tile has unit_bytes for each `unit` inputs.
+ * `cols` adds inputs [at, at + n) of n_cols <= 4 columns to acc[16 * column + row]; it and `variant` are
+ * constants where this is inlined. A tile has unit_bytes for each `unit` inputs.
  */
 enum { LG_SLICE = 512, LG_GEMM_GROUP = 64 };
-typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
-                        float *acc);
+typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
+                        int n_cols, float *acc);
 
-LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_bytes, const void *tile, int n_in, int n_rows,
-                           const lg_acts *x, const int32_t *idx, int n_cols, float *y, size_t y_stride)
+LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_bytes, const void *tile, int n_in,
+                           int n_rows, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
+                           size_t y_stride)
 {
     _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
     const uint8_t *a[LG_GEMM_GROUP], *ahead = x->ahead.p, *ahead_end = ahead + x->ahead.bytes;
@@ -187,11 +191,11 @@ LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_byte
     }
 }
 
-#define LG_SLICED_GEMM(name, cols, variant, unit, unit_bytes)                                                      \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,     \
-                     float *y, size_t y_stride)                                                                    \
-    {                                                                                                              \
-        gemm_sliced(cols, variant, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride);             \
+#define LG_SLICED_GEMM(name, cols, variant, unit, unit_bytes)                                          \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,     \
+                     int n_cols, float *y, size_t y_stride)                                            \
+    {                                                                                                  \
+        gemm_sliced(cols, variant, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
     }
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */

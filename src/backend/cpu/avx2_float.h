@@ -1,9 +1,9 @@
 /*
  * backend/cpu/avx2_float: F32, F16 and BF16 weights times f32 activations, AVX2 and FMA.
  *
- * One ymm accumulator an output, as kernels.h fixes: lane j sums the inputs j, j + 8, ... The tile of gemm is 16 rows
- * of f32, padded with zeros to whole vectors; four rows by three columns share the loads of twelve multiply-adds.
- * `kind` is a constant where these are inlined: 0 F32, 1 F16, 2 BF16.
+ * One ymm accumulator an output, as kernels.h fixes: lane j sums the inputs j, j + 8, ... The tile of gemm is
+ * 16 rows of f32, padded with zeros to whole vectors; four rows by three columns share the loads of twelve
+ * multiply-adds. `kind` is a constant where these are inlined: 0 F32, 1 F16, 2 BF16.
  */
 #ifndef LG_BACKEND_CPU_AVX2_FLOAT_H
 #define LG_BACKEND_CPU_AVX2_FLOAT_H
@@ -85,8 +85,8 @@ LG_INLINE void unpack_float(int kind, const lg_mat *w, int row, int n_rows, void
 }
 
 /* Four tile rows from w (`pitch` floats apart) times n_cols <= 3 columns. */
-LG_INLINE void gemm_float_4(const float *w, size_t pitch, int n_in, const float *const *x, int n_cols, int n_rows,
-                            float *y, size_t y_stride)
+LG_INLINE void gemm_float_4(const float *w, size_t pitch, int n_in, const float *const *x, int n_cols,
+                            int n_rows, float *y, size_t y_stride)
 {
     __m256 acc[3][4];
     int whole = n_in / 8 * 8, rest = n_in - whole;
@@ -117,8 +117,8 @@ LG_INLINE void gemm_float_4(const float *w, size_t pitch, int n_in, const float 
     }
 }
 
-static void gemm_float(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,
-                       float *y, size_t y_stride)
+static void gemm_float(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,
+                       int n_cols, float *y, size_t y_stride)
 {
     size_t pitch = ((size_t)n_in + 7) / 8 * 8;
     const float *w = tile;
@@ -143,14 +143,14 @@ static void gemm_float(const void *tile, int n_in, int n_rows, const lg_acts *x,
     }
 }
 
-#define FLOAT_KERNELS(id, kind)                                                                                    \
-    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y)                           \
-    {                                                                                                              \
-        gemv_float(kind, w, row, n_rows, x, y);                                                                    \
-    }                                                                                                              \
-    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
-    {                                                                                                              \
-        unpack_float(kind, w, row, n_rows, tile);                                                                  \
+#define FLOAT_KERNELS(id, kind)                                                          \
+    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y) \
+    {                                                                                    \
+        gemv_float(kind, w, row, n_rows, x, y);                                          \
+    }                                                                                    \
+    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)            \
+    {                                                                                    \
+        unpack_float(kind, w, row, n_rows, tile);                                        \
     }
 
 FLOAT_KERNELS(f32, KIND_F32)

@@ -1,17 +1,18 @@
 /*
  * backend/cpu/avx2_k: K-quants on AVX2, rows in place (gemv). The tiles for gemm are in avx2_k_tile.h.
  *
- * Four rows at a time. The 16-byte heads of Q4_K and Q5_K blocks are transposed so that one vector operation works on
- * the same field of all four rows: scales come out as int16 pairs a dword, to be broadcast from memory for the products,
- * mins as pairs that multiply the activation sums directly. Codes are unsigned, so vpmaddubsw never saturates:
- * 2 * 31 * 127 and 2 * 63 * 127 fit int16.
+ * Four rows at a time. The 16-byte heads of Q4_K and Q5_K blocks are transposed so that one vector operation
+ * works on the same field of all four rows: scales come out as int16 pairs a dword, to be broadcast from
+ * memory for the products, mins as pairs that multiply the activation sums directly. Codes are unsigned, so
+ * vpmaddubsw never saturates: 2 * 31 * 127 and 2 * 63 * 127 fit int16.
  */
 #ifndef LG_BACKEND_CPU_AVX2_K_H
 #define LG_BACKEND_CPU_AVX2_K_H
 
 #include "backend/cpu/avx2_common.h"
 
-/* For each run of 256 activations: sums of 32 as int16, eight a run, so that dword j holds sums 2j and 2j + 1. */
+/* For each run of 256 activations: sums of 32 as int16, eight a run, so that dword j holds sums 2j and 2j
+ * + 1. */
 LG_INLINE __m128i sums_of_32(const int16_t *sums)
 {
     __m256i s = _mm256_madd_epi16(load256(sums), _mm256_set1_epi16(1));
@@ -19,8 +20,8 @@ LG_INLINE __m128i sums_of_32(const int16_t *sums)
     return _mm_packs_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
 }
 
-/* Scales and mins of Q4_K and Q5_K heads, already transposed: b0, b1, b2 hold bytes 0..3, 4..7, 8..11 of the 12 scale
- * bytes in each dword lane. */
+/* Scales and mins of Q4_K and Q5_K heads, already transposed: b0, b1, b2 hold bytes 0..3, 4..7, 8..11 of the
+ * 12 scale bytes in each dword lane. */
 typedef struct k_heads {
     __m256i scale_low, scale_high; /* byte j of a lane: scale of sub-block j, 4 + j */
     __m256i min_low, min_high;
@@ -28,11 +29,13 @@ typedef struct k_heads {
 
 LG_INLINE k_heads unpack_heads(__m256i b0, __m256i b1, __m256i b2)
 {
-    const __m256i low6 = _mm256_set1_epi8(0x3F), low4 = _mm256_set1_epi8(0x0F), high2 = _mm256_set1_epi8(0x30);
+    const __m256i low6 = _mm256_set1_epi8(0x3F), low4 = _mm256_set1_epi8(0x0F),
+                  high2 = _mm256_set1_epi8(0x30);
 
     return (k_heads){
         .scale_low = _mm256_and_si256(b0, low6),
-        .scale_high = _mm256_or_si256(_mm256_and_si256(b2, low4), _mm256_and_si256(_mm256_srli_epi32(b0, 2), high2)),
+        .scale_high =
+            _mm256_or_si256(_mm256_and_si256(b2, low4), _mm256_and_si256(_mm256_srli_epi32(b0, 2), high2)),
         .min_low = _mm256_and_si256(b1, low6),
         .min_high = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32(b2, 4), low4),
                                     _mm256_and_si256(_mm256_srli_epi32(b1, 2), high2)),
@@ -42,28 +45,30 @@ LG_INLINE k_heads unpack_heads(__m256i b0, __m256i b1, __m256i b2)
 /* Byte j of each dword lane as an int16 pair (v, v). */
 LG_INLINE __m256i pair_same(__m256i v, int j)
 {
-    return _mm256_shuffle_epi8(v, _mm256_add_epi8(_mm256_set1_epi32((j << 16) | j | (int)0x80008000u),
-                                                  _mm256_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0, 0, 0,
-                                                                   0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0)));
+    return _mm256_shuffle_epi8(
+        v, _mm256_add_epi8(_mm256_set1_epi32((j << 16) | j | (int)0x80008000u),
+                           _mm256_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0, 0, 0, 0, 0, 4,
+                                            0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0)));
 }
 
 /* Bytes j and j + 1 of each dword lane as an int16 pair. */
 LG_INLINE __m256i pair_next(__m256i v, int j)
 {
-    return _mm256_shuffle_epi8(v, _mm256_add_epi8(_mm256_set1_epi32(((j + 1) << 16) | j | (int)0x80008000u),
-                                                  _mm256_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0, 0, 0,
-                                                                   0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0)));
+    return _mm256_shuffle_epi8(
+        v, _mm256_add_epi8(_mm256_set1_epi32(((j + 1) << 16) | j | (int)0x80008000u),
+                           _mm256_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0, 0, 0, 0, 0, 4,
+                                            0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0)));
 }
 
-/* A broadcast from memory costs no arithmetic unit; without this the compiler takes the value it stored from a register,
- * with two shuffles. */
+/* A broadcast from memory costs no arithmetic unit; without this the compiler takes the value it stored from
+ * a register, with two shuffles. */
 LG_INLINE void in_memory(const int32_t scales[32])
 {
     __asm__("" : : "m"(*(const int32_t(*)[32])scales) : "memory");
 }
 
-/* Heads of four rows: scales[4 j + i] = (s, s) of sub-block j of row i; returns the four rows' sums of min * activation
- * sum, and their d and dmin. */
+/* Heads of four rows: scales[4 j + i] = (s, s) of sub-block j of row i; returns the four rows' sums of min *
+ * activation sum, and their d and dmin. */
 typedef struct head4 {
     __m128 d, dmin;
     __m128i min_sum;
@@ -71,7 +76,8 @@ typedef struct head4 {
 
 LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, int32_t scales[32])
 {
-    // The transposes work on pairs of rows in the halves of a ymm; only the low halves of the results are rows.
+    // The transposes work on pairs of rows in the halves of a ymm; only the low halves of the results are
+    // rows.
     __m128i r0 = load128(p[0]), r1 = load128(p[1]), r2 = load128(p[2]), r3 = load128(p[3]);
     __m128i u0 = _mm_unpacklo_epi32(r0, r1), u1 = _mm_unpackhi_epi32(r0, r1);
     __m128i u2 = _mm_unpacklo_epi32(r2, r3), u3 = _mm_unpackhi_epi32(r2, r3);
@@ -90,14 +96,16 @@ LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, int32_t sc
         __m128i low = _mm256_castsi256_si128(pair_next(h.min_low, 2 * j));
         __m128i high = _mm256_castsi256_si128(pair_next(h.min_high, 2 * j));
 
-        sum = _mm_add_epi32(sum, _mm_madd_epi16(low, j ? _mm_shuffle_epi32(sums32, 0x55) : _mm_shuffle_epi32(sums32, 0)));
-        sum = _mm_add_epi32(sum, _mm_madd_epi16(high, j ? _mm_shuffle_epi32(sums32, 0xFF) : _mm_shuffle_epi32(sums32, 0xAA)));
+        sum = _mm_add_epi32(
+            sum, _mm_madd_epi16(low, j ? _mm_shuffle_epi32(sums32, 0x55) : _mm_shuffle_epi32(sums32, 0)));
+        sum = _mm_add_epi32(
+            sum, _mm_madd_epi16(high, j ? _mm_shuffle_epi32(sums32, 0xFF) : _mm_shuffle_epi32(sums32, 0xAA)));
     }
     // d in the low, dmin in the high half of each dword: as eight f16 the even ones are d.
     __m256 f = _mm256_cvtph_ps(dm);
     __m128 low = _mm256_castps256_ps128(f), high = _mm256_extractf128_ps(f, 1);
-    return (head4){_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0)), _mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1)),
-                   sum};
+    return (head4){_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0)),
+                   _mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1)), sum};
 }
 
 /* acc += a row's codes . a * scale, over sub-blocks 2g (low) and 2g + 1 (high). */
@@ -136,12 +144,15 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
 
                 for (int i = 0; i < 4; i++) {
                     __m256i v = load256_once(p[i] + codes_at + 32 * g);
-                    __m256i low = _mm256_and_si256(v, low4), high = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
+                    __m256i low = _mm256_and_si256(v, low4),
+                            high = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
 
                     if (five) {
                         __m256i f = load256_once(p[i] + 16);
-                        __m256i f0 = g < 2 ? _mm256_slli_epi16(f, 4 - 2 * g) : _mm256_srli_epi16(f, 2 * g - 4);
-                        __m256i f1 = g < 2 ? _mm256_slli_epi16(f, 3 - 2 * g) : _mm256_srli_epi16(f, 2 * g - 3);
+                        __m256i f0 =
+                            g < 2 ? _mm256_slli_epi16(f, 4 - 2 * g) : _mm256_srli_epi16(f, 2 * g - 4);
+                        __m256i f1 =
+                            g < 2 ? _mm256_slli_epi16(f, 3 - 2 * g) : _mm256_srli_epi16(f, 2 * g - 3);
                         low = _mm256_or_si256(low, _mm256_and_si256(f0, bit4));
                         high = _mm256_or_si256(high, _mm256_and_si256(f1, bit4));
                     }
@@ -170,17 +181,18 @@ static void gemv_q5_k(const lg_mat *w, int row, int n_rows, const void *x, float
     gemv_q45_k(true, w, row, n_rows, x, y);
 }
 
-/* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times the scaled
- * activation sums are taken off at the end. */
+/* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times
+ * the scaled activation sums are taken off at the end. */
 LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums)
 {
     const __m256i low4 = _mm256_set1_epi8(0x0F), bits = _mm256_set1_epi8(0x30);
     __m256i scales = _mm256_cvtepi8_epi16(load128(p + 192)), dot = _mm256_setzero_si256();
     __m256i offset = _mm256_slli_epi32(_mm256_madd_epi16(scales, sums), 5);
-    // Scales of the even groups in the low half, of the odd ones in the high half: group 2t and 2t + 1 are the halves
-    // of one vector of codes.
-    __m256i even_odd = _mm256_shuffle_epi8(scales, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
-                                                                    1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    // Scales of the even groups in the low half, of the odd ones in the high half: group 2t and 2t + 1 are
+    // the halves of one vector of codes.
+    __m256i even_odd =
+        _mm256_shuffle_epi8(scales, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0,
+                                                     1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     even_odd = _mm256_permute4x64_epi64(even_odd, _MM_SHUFFLE(3, 1, 2, 0));
 
     for (int h = 0; h < 2; h++) {
@@ -193,7 +205,8 @@ LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums)
         code[3] = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi16(b, 4), low4),
                                   _mm256_and_si256(_mm256_srli_epi16(f, 2), bits));
         for (int t = 0; t < 4; t++) {
-            __m256i s = _mm256_shuffle_epi8(even_odd, _mm256_set1_epi16((short)(0x0100 + 0x0202 * (4 * h + t))));
+            __m256i s =
+                _mm256_shuffle_epi8(even_odd, _mm256_set1_epi16((short)(0x0100 + 0x0202 * (4 * h + t))));
             __m256i m = _mm256_maddubs_epi16(code[t], load256(q + 128 * h + 32 * t));
 
             dot = _mm256_add_epi32(dot, _mm256_madd_epi16(m, s));

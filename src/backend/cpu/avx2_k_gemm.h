@@ -1,10 +1,10 @@
 /*
  * backend/cpu/avx2_k_gemm: tiles of K-quants times columns, AVX2.
  *
- * 16 rows are the lanes, so a product needs no horizontal sum: four activations are broadcast to all rows, vpmaddubsw
- * gives int16 sums of two, and these are added up as int16 for as long as they cannot overflow (Q4_K: 8 steps of at
- * most 2 * 15 * 127; Q5_K: 4; Q6_K: 2) before one vpmaddwd multiplies by the sub-block's scale and widens. That makes two
- * cheap instructions for 32 products, against three with a scale each.
+ * 16 rows are the lanes, so a product needs no horizontal sum: four activations are broadcast to all rows,
+ * vpmaddubsw gives int16 sums of two, and these are added up as int16 for as long as they cannot overflow
+ * (Q4_K: 8 steps of at most 2 * 15 * 127; Q5_K: 4; Q6_K: 2) before one vpmaddwd multiplies by the sub-block's
+ * scale and widens. That makes two cheap instructions for 32 products, against three with a scale each.
  */
 #ifndef LG_BACKEND_CPU_AVX2_K_GEMM_H
 #define LG_BACKEND_CPU_AVX2_K_GEMM_H
@@ -14,8 +14,8 @@
 enum { GEMM_COLS = 4 };
 
 /* Sum of n steps from `step` on, times the scale pair, for 16 rows and n_cols columns, added to dot. */
-LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const __m256i scale[2], const uint8_t *const *q,
-                         int n_cols, __m256i *dot)
+LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const __m256i scale[2],
+                         const uint8_t *const *q, int n_cols, __m256i *dot)
 {
     __m256i part[2 * GEMM_COLS];
 
@@ -47,7 +47,8 @@ LG_INLINE void load_pair(const uint8_t *p, __m256i v[2])
 }
 
 /* sum[2 c + h] = mins times the activation sums of column c, given as int16 pairs. */
-LG_INLINE void min_sums(const uint8_t *mins, int n_pairs, const int16_t *const *sums, int n_cols, __m256i *sum)
+LG_INLINE void min_sums(const uint8_t *mins, int n_pairs, const int16_t *const *sums, int n_cols,
+                        __m256i *sum)
 {
     for (int i = 0; i < 2 * n_cols; i++)
         sum[i] = _mm256_setzero_si256();
@@ -78,8 +79,8 @@ LG_INLINE void add_block(const uint8_t *d, float da, const __m256i v[2], bool mi
 enum { FORM_Q4_K, FORM_Q5_K, FORM_Q6_K };
 
 /* See gemm_sliced. */
-LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
-                      float *acc)
+LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
+                      int n_cols, float *acc)
 {
     for (int k0 = at; k0 < at + n; k0 += 256, slice += form == FORM_Q6_K ? Q6_BYTES : Q45_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS], s[2];
@@ -111,7 +112,8 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
             add_steps(slice, 4 * g, 2, s, q, n_cols, dot);
             add_steps(slice, 4 * g + 2, 2, s, q, n_cols, dot);
         }
-        min_sums(slice + (form == FORM_Q6_K ? Q6_MINS : Q45_MINS), form == FORM_Q6_K ? 8 : 4, sums, n_cols, min);
+        min_sums(slice + (form == FORM_Q6_K ? Q6_MINS : Q45_MINS), form == FORM_Q6_K ? 8 : 4, sums, n_cols,
+                 min);
         for (int c = 0; c < n_cols; c++) {
             float da = act_scales(x[c], n_in)[k0 / 256];
 
@@ -128,8 +130,8 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
 }
 
 /* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). */
-LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                             int n_cols, float *acc)
+LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at, int n,
+                             const uint8_t *const *x, int n_cols, float *acc)
 {
     for (int k0 = at; k0 < at + n; k0 += 256, slice += SIGNED_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS];

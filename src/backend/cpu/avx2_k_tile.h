@@ -1,13 +1,13 @@
 /*
- * backend/cpu/avx2_k_tile: tiles of K-quants: 16 rows, unpacked and interleaved. Used by the AVX2 and the VNNI gemm.
+ * backend/cpu/avx2_k_tile: tiles of K-quants: 16 rows, unpacked and interleaved. Used by the AVX2 and the
+ * VNNI gemm.
  *
  * For each block of 256 inputs:
  *   codes   64 steps of 64 bytes: 4 consecutive unsigned codes of each of the 16 rows
  *   scales  one int16 pair (s, s) a row, 64 bytes, for each sub-block (8 of 32: Q4_K, Q5_K; 16 of 16: Q6_K)
- *   mins    one int16 pair a row for each two sub-blocks; what the activation sums are multiplied by. Q6_K: 32 * scale,
- *           because its codes are stored without the -32
- *   d       16 f32; and dmin, 16 f32, for Q4_K and Q5_K
- * Rows are turned into lanes by 8 x 8 transposes of dwords while the codes are still packed.
+ *   mins    one int16 pair a row for each two sub-blocks; what the activation sums are multiplied by. Q6_K:
+ * 32 * scale, because its codes are stored without the -32 d       16 f32; and dmin, 16 f32, for Q4_K and
+ * Q5_K Rows are turned into lanes by 8 x 8 transposes of dwords while the codes are still packed.
  */
 #ifndef LG_BACKEND_CPU_AVX2_K_TILE_H
 #define LG_BACKEND_CPU_AVX2_K_TILE_H
@@ -35,11 +35,13 @@ LG_INLINE void put_head_fields(uint8_t *out, int half, __m256i dm, k_heads h)
 {
     for (int j = 0; j < 4; j++) {
         _mm256_store_si256((__m256i *)(out + TILE_SCALES + 64 * j + 32 * half), pair_same(h.scale_low, j));
-        _mm256_store_si256((__m256i *)(out + TILE_SCALES + 64 * (4 + j) + 32 * half), pair_same(h.scale_high, j));
+        _mm256_store_si256((__m256i *)(out + TILE_SCALES + 64 * (4 + j) + 32 * half),
+                           pair_same(h.scale_high, j));
     }
     for (int j = 0; j < 2; j++) {
         _mm256_store_si256((__m256i *)(out + Q45_MINS + 64 * j + 32 * half), pair_next(h.min_low, 2 * j));
-        _mm256_store_si256((__m256i *)(out + Q45_MINS + 64 * (2 + j) + 32 * half), pair_next(h.min_high, 2 * j));
+        _mm256_store_si256((__m256i *)(out + Q45_MINS + 64 * (2 + j) + 32 * half),
+                           pair_next(h.min_high, 2 * j));
     }
     _mm256_store_ps((float *)(void *)(out + Q45_D) + 8 * half, f16_of_lanes(dm));
     _mm256_store_ps((float *)(void *)(out + Q45_DMIN) + 8 * half, f16_of_lanes(_mm256_srli_epi32(dm, 16)));
@@ -61,7 +63,8 @@ LG_INLINE void unpack_q45_k_8(bool five, const uint8_t *const p[8], uint8_t *out
 
         transpose_rows(p, (size_t)(five ? 48 : 16) + 32 * (size_t)g, t);
         for (int i = 0; i < 8; i++) {
-            __m256i low = _mm256_and_si256(t[i], low4), high = _mm256_and_si256(_mm256_srli_epi16(t[i], 4), low4);
+            __m256i low = _mm256_and_si256(t[i], low4),
+                    high = _mm256_and_si256(_mm256_srli_epi16(t[i], 4), low4);
 
             if (five) {
                 __m256i f = fifth[i];
@@ -125,7 +128,8 @@ LG_INLINE void unpack_q6_k_8(const uint8_t *const p[8], uint8_t *out, int half)
         transpose_rows(p, 128 + 32 * (size_t)h, f);
         for (int i = 0; i < 8; i++) {
             __m256i f0 = _mm256_and_si256(_mm256_slli_epi16(f[i], 4), bits);
-            __m256i f1 = _mm256_and_si256(_mm256_slli_epi16(f[i], 2), bits), f2 = _mm256_and_si256(f[i], bits);
+            __m256i f1 = _mm256_and_si256(_mm256_slli_epi16(f[i], 2), bits),
+                    f2 = _mm256_and_si256(f[i], bits);
             __m256i f3 = _mm256_and_si256(_mm256_srli_epi16(f[i], 2), bits);
 
             put_codes(out, step + i, half, _mm256_or_si256(_mm256_and_si256(a[i], low4), f0));
@@ -141,7 +145,8 @@ LG_INLINE void unpack_q6_k_8(const uint8_t *const p[8], uint8_t *out, int half)
         _mm256_store_si256((__m256i *)(out + TILE_SCALES + 64 * g + 32 * half),
                            pair_same_signed(scale[g / 4], g % 4, 8));
     for (int g = 0; g < 16; g += 2) // shifted down by 3 only: 32 times the scale
-        _mm256_store_si256((__m256i *)(out + Q6_MINS + 32 * g + 32 * half), pair_next_signed(scale[g / 4], g % 4, 3));
+        _mm256_store_si256((__m256i *)(out + Q6_MINS + 32 * g + 32 * half),
+                           pair_next_signed(scale[g / 4], g % 4, 3));
     for (int i = 0; i < 8; i++)
         tail[i] = p[i] + 208;
     _mm_store_ps((float *)(void *)(out + Q6_D) + 8 * half, four_f16(tail));
@@ -162,7 +167,8 @@ static void unpack_q6_k(const lg_mat *w, int row, int n_rows, void *tile)
     }
 }
 
-/* Q2_K, Q3_K, IQ4_XS: signed codes from blocks.h, 16 scales, 8 pairs of mins, d and m (already with their signs). */
+/* Q2_K, Q3_K, IQ4_XS: signed codes from blocks.h, 16 scales, 8 pairs of mins, d and m (already with their
+ * signs). */
 enum {
     SIGNED_MINS = TILE_SCALES + 16 * 64,
     SIGNED_D = SIGNED_MINS + 8 * 64,
@@ -193,10 +199,10 @@ LG_INLINE void unpack_signed_k(lg_qtype type, const lg_mat *w, int row, int n_ro
         }
 }
 
-#define SIGNED_UNPACK(id)                                                                                          \
-    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
-    {                                                                                                              \
-        unpack_signed_k(LG_##id, w, row, n_rows, tile);                                                            \
+#define SIGNED_UNPACK(id)                                                     \
+    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile) \
+    {                                                                         \
+        unpack_signed_k(LG_##id, w, row, n_rows, tile);                       \
     }
 
 SIGNED_UNPACK(Q2_K)

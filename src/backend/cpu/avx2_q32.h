@@ -1,12 +1,12 @@
 /*
- * backend/cpu/avx2_q32: types with blocks of 32 signed codes and one f32 scale, AVX2. Q8_0 is read in place; the others
- * (and NVFP4, whose runs are 16) come through blocks.h.
+ * backend/cpu/avx2_q32: types with blocks of 32 signed codes and one f32 scale, AVX2. Q8_0 is read in place;
+ * the others (and NVFP4, whose runs are 16) come through blocks.h.
  *
- * vpmaddubsw takes an unsigned and a signed operand and saturates at int16. |w| is the unsigned one and a * sign(w) the
- * signed one: at most 2 * 128 * 127 = 32512, exact.
+ * vpmaddubsw takes an unsigned and a signed operand and saturates at int16. |w| is the unsigned one and a *
+ * sign(w) the signed one: at most 2 * 128 * 127 = 32512, exact.
  *
- * Tile of gemm, for each run of E (32 or 16) inputs: E / 4 steps of 64 bytes, a step holding 4 consecutive codes of
- * each of the 16 rows; then 16 f32 scales; then, for types with mins, 16 f32 mins.
+ * Tile of gemm, for each run of E (32 or 16) inputs: E / 4 steps of 64 bytes, a step holding 4 consecutive
+ * codes of each of the 16 rows; then 16 f32 scales; then, for types with mins, 16 f32 mins.
  */
 #ifndef LG_BACKEND_CPU_AVX2_Q32_H
 #define LG_BACKEND_CPU_AVX2_Q32_H
@@ -104,8 +104,8 @@ LG_INLINE void unpack_runs(lg_qtype type, const lg_mat *w, int row, int n_rows, 
 enum { RUN_32, RUN_32_MIN, RUN_16 };
 
 /* See gemm_sliced. */
-LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x, int n_cols,
-                        float *sums)
+LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
+                        int n_cols, float *sums)
 {
     const int elems = variant == RUN_16 ? 16 : 32;
     const bool has_min = variant == RUN_32_MIN;
@@ -144,8 +144,8 @@ LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int
                 __m256 sum = _mm256_set1_ps((float)(s[0] + s[1]));
 
                 for (int h = 0; h < 2; h++)
-                    acc[2 * c + h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_load_ps(d + LG_TILE_ROWS + 8 * h), da), sum,
-                                                     acc[2 * c + h]);
+                    acc[2 * c + h] = _mm256_fmadd_ps(
+                        _mm256_mul_ps(_mm256_load_ps(d + LG_TILE_ROWS + 8 * h), da), sum, acc[2 * c + h]);
             }
         }
     }
@@ -157,10 +157,10 @@ LG_SLICED_GEMM(gemm_runs32, run_cols, RUN_32, 32, run_bytes(32, false))
 LG_SLICED_GEMM(gemm_runs32_min, run_cols, RUN_32_MIN, 32, run_bytes(32, true))
 LG_SLICED_GEMM(gemm_runs16, run_cols, RUN_16, 16, run_bytes(16, false))
 
-#define RUN_UNPACK(id)                                                                                             \
-    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
-    {                                                                                                              \
-        unpack_runs(LG_##id, w, row, n_rows, tile);                                                                \
+#define RUN_UNPACK(id)                                                        \
+    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile) \
+    {                                                                         \
+        unpack_runs(LG_##id, w, row, n_rows, tile);                           \
     }
 
 RUN_UNPACK(Q4_0)

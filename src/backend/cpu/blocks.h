@@ -1,11 +1,13 @@
 /*
  * backend/cpu/blocks: any quantised block as plain integers.
  *
- * Every format says the same thing in its own bits: small integer codes, an integer scale for each 16 of them, now and
- * then an integer min, and one or two f32 scales over all. lg_terms_get spells it out; the reference kernels are loops
- * over it, and ISA files use it for the formats they have no faster way for. Static inline: included by kernel files.
+ * Every format says the same thing in its own bits: small integer codes, an integer scale for each 16 of
+ * them, now and then an integer min, and one or two f32 scales over all. lg_terms_get spells it out; the
+ * reference kernels are loops over it, and ISA files use it for the formats they have no faster way for.
+ * Static inline: included by kernel files.
  *
- * Surprise: one "run" is what shares f32 scales, which is not always the container's block (NVFP4: 16 of its 64).
+ * Surprise: one "run" is what shares f32 scales, which is not always the container's block (NVFP4: 16 of its
+ * 64).
  */
 #ifndef LG_BACKEND_CPU_BLOCKS_H
 #define LG_BACKEND_CPU_BLOCKS_H

@@ -1,11 +1,12 @@
 /*
  * backend/cpu: the CPU backend: resources, the life of a step, and the table of ops.
  *
- * Owns the pool, the kernel table, scratch and rotary tables. Ops run at once, on the engine's thread and the pool, so
- * begin always answers LG_RECORD and there is nothing to wait for. Each op first looks at the step's cancel flag; once
- * it is seen, the rest of the step does nothing and `end` says LG_E_CANCELLED.
+ * Owns the pool, the kernel table, scratch and rotary tables. Ops run at once, on the engine's thread and the
+ * pool, so begin always answers LG_RECORD and there is nothing to wait for. Each op first looks at the step's
+ * cancel flag; once it is seen, the rest of the step does nothing and `end` says LG_E_CANCELLED.
  *
- * Surprise: weights whose layout fits stay in the caller's file map; the map must outlive the backend's use of them.
+ * Surprise: weights whose layout fits stay in the caller's file map; the map must outlive the backend's use
+ * of them.
  */
 #include "backend/cpu/cpu.h"
 
@@ -53,8 +54,8 @@ static lg_limits widen(const lg_limits *a, const lg_limits *b)
 // Ops use scratch one after the other, so the hungriest decides.
 static size_t op_scratch_bytes(const lg_cpu *c, const lg_limits *lim)
 {
-    const size_t need[] = {lg_cpu_misc_scratch(c, lim), lg_cpu_attn_scratch(c, lim), lg_cpu_linear_scratch(c, lim),
-                           lg_cpu_moe_scratch(c, lim)};
+    const size_t need[] = {lg_cpu_misc_scratch(c, lim), lg_cpu_attn_scratch(c, lim),
+                           lg_cpu_linear_scratch(c, lim), lg_cpu_moe_scratch(c, lim)};
     size_t most = 0;
 
     for (size_t i = 0; i < sizeof need / sizeof *need; i++)
@@ -147,18 +148,20 @@ static lg_status check_source(const lg_source *src, size_t *n_elems, lg_err *err
     const lg_qtype_info *info = lg_qtype_get((uint32_t)src->type);
 
     if (!info->name || !info->runs)
-        return LG_FAIL(err, LG_E_UNSUPPORTED, "type %s (%u) cannot be a weight", info->name ? info->name : "?",
-                       (unsigned)src->type);
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "type %s (%u) cannot be a weight",
+                       info->name ? info->name : "?", (unsigned)src->type);
     bool ok = lg_row_bytes(src->type, src->ne[0], &row);
     for (int d = 0; ok && d < 4; d++)
         ok = src->ne[d] > 0 && src->ne[d] <= INT_MAX;
     for (int d = 1; ok && d < 4; d++)
         ok = lg_mul_size(rows, (size_t)src->ne[d], &rows);
-    ok = ok && lg_mul_size(row, rows, &bytes) && lg_mul_size((size_t)src->ne[0], rows, &n) && n <= INT64_MAX / 4;
+    ok = ok && lg_mul_size(row, rows, &bytes) && lg_mul_size((size_t)src->ne[0], rows, &n) &&
+         n <= INT64_MAX / 4;
     if (!ok || bytes != src->bytes)
         return LG_FAIL(err, LG_E_INPUT, "shape [%llu, %llu, %llu, %llu] of type %s does not make %zu bytes",
                        (unsigned long long)src->ne[0], (unsigned long long)src->ne[1],
-                       (unsigned long long)src->ne[2], (unsigned long long)src->ne[3], info->name, src->bytes);
+                       (unsigned long long)src->ne[2], (unsigned long long)src->ne[3], info->name,
+                       src->bytes);
     *n_elems = n;
     return LG_OK;
 }
@@ -202,7 +205,8 @@ static void cpu_unload(lg_backend *b, lg_weight *w)
     *w = (lg_weight){0};
 }
 
-static lg_status cpu_upload(lg_backend *b, const lg_mem *dst, size_t off, const void *src, size_t n, lg_err *err)
+static lg_status cpu_upload(lg_backend *b, const lg_mem *dst, size_t off, const void *src, size_t n,
+                            lg_err *err)
 {
     (void)b;
     (void)err;
@@ -240,7 +244,8 @@ static lg_status cpu_begin(lg_backend *b, lg_key key, const lg_step *s, lg_begin
     check_tables(s);
     for (int i = 0; s->ids && i < s->n_rows; i++)
         if (s->ids[i] < 0 || s->ids[i] >= c->lim.vocab)
-            return LG_FAIL(err, LG_E_INPUT, "token id %d is not in the vocabulary of %d", s->ids[i], c->lim.vocab);
+            return LG_FAIL(err, LG_E_INPUT, "token id %d is not in the vocabulary of %d", s->ids[i],
+                           c->lim.vocab);
     for (int i = 0; s->out_rows && i < s->n_out; i++)
         LG_ASSERT(s->out_rows[i] >= 0 && s->out_rows[i] < s->n_rows);
     c->step = *s;
@@ -287,13 +292,13 @@ static void leave(lg_cpu *c, lg_cpu_phase phase)
         c->phase_ns[phase] += lg_now_ns() - c->phase_start_ns;
 }
 
-#define RUN_OP(phase, call)                                                                                        \
-    do {                                                                                                           \
-        lg_cpu *c = (lg_cpu *)b;                                                                                   \
-        if (enter(c)) {                                                                                            \
-            call;                                                                                                  \
-            leave(c, phase);                                                                                       \
-        }                                                                                                          \
+#define RUN_OP(phase, call)      \
+    do {                         \
+        lg_cpu *c = (lg_cpu *)b; \
+        if (enter(c)) {          \
+            call;                \
+            leave(c, phase);     \
+        }                        \
     } while (0)
 
 static void op_embed(lg_backend *b, const lg_tensor *out, const lg_weight *table)
@@ -365,8 +370,8 @@ static void op_topk(lg_backend *b, const lg_tensor *logits, const lg_candidates 
     RUN_OP(LG_CPU_SAMPLE, lg_cpu_topk(c, logits, out));
 }
 
-static void op_copy(lg_backend *b, void *dst, const void *src, size_t row_bytes, size_t dst_pitch, size_t src_pitch,
-                    lg_rows rows)
+static void op_copy(lg_backend *b, void *dst, const void *src, size_t row_bytes, size_t dst_pitch,
+                    size_t src_pitch, lg_rows rows)
 {
     RUN_OP(LG_CPU_COPY, lg_cpu_copy(c, dst, src, row_bytes, dst_pitch, src_pitch, rows));
 }
@@ -389,7 +394,8 @@ static double cpu_measure_compute(lg_backend *b)
     return lg_cpu_measure_compute((lg_cpu *)b);
 }
 
-static void cpu_phases(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds), void *ctx)
+static void cpu_phases(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds),
+                       void *ctx)
 {
     lg_cpu *c = (lg_cpu *)b;
 
@@ -469,7 +475,8 @@ static void describe(lg_cpu *c)
     (void)snprintf(isa, sizeof isa, "%s", c->k.isa);
     for (char *p = isa; *p; p++)
         *p = (char)(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p);
-    (void)snprintf(d->name, sizeof d->name, "CPU, %s, %d thread%s", isa, c->n_threads, c->n_threads == 1 ? "" : "s");
+    (void)snprintf(d->name, sizeof d->name, "CPU, %s, %d thread%s", isa, c->n_threads,
+                   c->n_threads == 1 ? "" : "s");
     d->kind = "cpu";
     lg_cpu_mem_info(&d->total_bytes, &d->free_bytes);
     d->maps_weights = true;

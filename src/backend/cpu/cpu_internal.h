@@ -1,12 +1,12 @@
 /*
  * backend/cpu/cpu_internal: what the CPU backend's op files share.
  *
- * cpu.c owns the table of ops: each entry looks at the cancel flag, starts the clock of its phase and calls one of the
- * lg_cpu_* functions below, so op files contain neither. All of them run on the engine's thread, which is thread 0 of
- * the pool; inside a pool job every thread reads this struct and none writes it.
+ * cpu.c owns the table of ops: each entry looks at the cancel flag, starts the clock of its phase and calls
+ * one of the lg_cpu_* functions below, so op files contain neither. All of them run on the engine's thread,
+ * which is thread 0 of the pool; inside a pool job every thread reads this struct and none writes it.
  *
- * Surprise: scratch is one region that every op reuses from its start. Nothing in it survives an op; what must live
- * for a step (rotary tables) has memory of its own.
+ * Surprise: scratch is one region that every op reuses from its start. Nothing in it survives an op; what
+ * must live for a step (rotary tables) has memory of its own.
  */
 #ifndef LG_BACKEND_CPU_CPU_INTERNAL_H
 #define LG_BACKEND_CPU_CPU_INTERNAL_H
@@ -75,7 +75,8 @@ static inline float *lg_cpu_row(const lg_tensor *t, int r)
     return t->p + (size_t)r * (size_t)t->stride;
 }
 
-/* Items of n that thread t of n_threads takes in a static split: [*from, *to), multiples of `unit` except at the end. */
+/* Items of n that thread t of n_threads takes in a static split: [*from, *to), multiples of `unit` except at
+ * the end. */
 static inline void lg_cpu_share(int64_t n, int64_t unit, int t, int n_threads, int64_t *from, int64_t *to)
 {
     int64_t units = (n + unit - 1) / unit;
@@ -145,7 +146,8 @@ size_t lg_cpu_moe_scratch(const lg_cpu *c, const lg_limits *lim);
 LG_NODISCARD lg_status lg_cpu_pack(lg_cpu *c, const lg_source *src, lg_weight *out, lg_err *err);
 /* Bytes lg_cpu_pack would allocate; 0 when the weight stays in the file map. */
 size_t lg_cpu_pack_bytes(const lg_cpu *c, const lg_source *src, lg_use use);
-/* Elements of row `row` of a loaded LG_USE_EMBED or LG_USE_EMBED_LINEAR weight, w->scale applied: n_in floats. */
+/* Elements of row `row` of a loaded LG_USE_EMBED or LG_USE_EMBED_LINEAR weight, w->scale applied: n_in
+ * floats. */
 void lg_cpu_unpack_row(const lg_cpu *c, const lg_weight *w, int row, float *dst);
 
 /* ---- measure.c ---- */

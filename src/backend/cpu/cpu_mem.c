@@ -1,8 +1,9 @@
 /*
  * backend/cpu/cpu_mem: the CPU backend's memory, and how much of it this machine has.
  *
- * From 2 MiB on an allocation is a mapping of its own, aligned to 2 MiB so that the kernel can back it with huge pages:
- * weights and KV are read in long streams, and the TLB is the first thing that runs out. Called outside steps only.
+ * From 2 MiB on an allocation is a mapping of its own, aligned to 2 MiB so that the kernel can back it with
+ * huge pages: weights and KV are read in long streams, and the TLB is the first thing that runs out. Called
+ * outside steps only.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static bool is_mapped(size_t bytes)
     return bytes >= huge_page;
 }
 
-// A mapping of `bytes` (a multiple of the page size) that begins at a multiple of huge_page; NULL when there is none.
+// A mapping of `bytes` (a multiple of the page size) that begins at a multiple of huge_page; NULL when there
+// is none.
 static void *map_aligned(size_t bytes)
 {
     size_t room = bytes + huge_page;

@@ -1,8 +1,9 @@
 /*
- * backend/cpu/dispatch: which ISA levels this build has, which of them this machine runs, and the table for a choice.
+ * backend/cpu/dispatch: which ISA levels this build has, which of them this machine runs, and the table for a
+ * choice.
  *
- * The build defines LG_HAVE_<LEVEL> for the files that it compiled. Detection asks the operating system too: a CPU that
- * has AVX under a kernel that does not save its registers has no AVX.
+ * The build defines LG_HAVE_<LEVEL> for the files that it compiled. Detection asks the operating system too:
+ * a CPU that has AVX under a kernel that does not save its registers has no AVX.
  */
 #include <string.h>
 
@@ -81,7 +82,8 @@ const char *lg_cpu_isa_list(void)
 }
 
 #if defined(__x86_64__)
-// clang 14's __builtin_cpu_supports does not know the name. Its registers are AVX's, which the caller asks for.
+// clang 14's __builtin_cpu_supports does not know the name. Its registers are AVX's, which the caller asks
+// for.
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;

@@ -1,9 +1,9 @@
 /*
- * backend/cpu/kernels_avx2: the AVX2 level (with FMA and F16C): quantisation, SwiGLU, probes, and the table entries. The
- * products are in avx2_*.h, one file a family.
+ * backend/cpu/kernels_avx2: the AVX2 level (with FMA and F16C): quantisation, SwiGLU, probes, and the table
+ * entries. The products are in avx2_*.h, one file a family.
  *
- * gemv reads rows in place for the types that models are published in; for the others the reference stays, since their
- * bits are the same, while their gemm multiplies here after blocks.h has unpacked a tile.
+ * gemv reads rows in place for the types that models are published in; for the others the reference stays,
+ * since their bits are the same, while their gemm multiplies here after blocks.h has unpacked a tile.
  */
 #include "backend/cpu/avx2_float.h"
 #include "backend/cpu/avx2_k_gemm.h"
@@ -31,7 +31,8 @@ LG_INLINE void quant_32(const float *x, __m256 inverse, int8_t *q, int16_t *sums
     _mm256_storeu_si256((__m256i *)q, packed);
 
     // vpsadbw sums unsigned bytes: shift the codes up by 128 and take 8 * 128 off each sum of eight.
-    __m256i up = _mm256_sad_epu8(_mm256_xor_si256(packed, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
+    __m256i up =
+        _mm256_sad_epu8(_mm256_xor_si256(packed, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
     __m256i sum = _mm256_add_epi64(up, _mm256_unpackhi_epi64(up, up));
     sums[0] = (int16_t)(_mm_extract_epi16(_mm256_castsi256_si128(sum), 0) - 16 * 128);
     sums[1] = (int16_t)(_mm_extract_epi16(_mm256_extracti128_si256(sum, 1), 0) - 16 * 128);
@@ -126,19 +127,22 @@ static void swiglu(const float *gate, const float *up, float *out, int n)
 static uint64_t probe_read(const void *p, size_t bytes)
 {
     const uint8_t *at = p;
-    __m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    __m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                      _mm256_setzero_si256()};
 
     for (size_t i = 0; i < bytes; i += 256) {
         fetch_ahead(at + i, 256);
         for (int j = 0; j < 4; j++)
-            sum[j] = _mm256_xor_si256(sum[j], _mm256_xor_si256(load256(at + i + 64 * j), load256(at + i + 64 * j + 32)));
+            sum[j] = _mm256_xor_si256(
+                sum[j], _mm256_xor_si256(load256(at + i + 64 * j), load256(at + i + 64 * j + 32)));
     }
     __m256i s = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
     __m128i h = _mm_xor_si128(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     return (uint64_t)_mm_cvtsi128_si64(_mm_xor_si128(h, _mm_unpackhi_epi64(h, h)));
 }
 
-// vpmaddubsw alone, 32 products each, eight at a time from registers. The asm keeps the compiler from folding them.
+// vpmaddubsw alone, 32 products each, eight at a time from registers. The asm keeps the compiler from folding
+// them.
 static double probe_int8(int64_t rounds)
 {
     __m256i u = _mm256_set1_epi8(3), s = _mm256_set1_epi8(5), v[8];

@@ -1,8 +1,9 @@
 /*
  * backend/cpu/kernels_c: the reference kernels, plain loops in the order that kernels.h fixes. Clarity only.
  *
- * gemm's tile is a copy of the rows; every run is spelled out as integers once and used for all columns, with y itself
- * as the accumulators. The one thing that is not naive: fmaf, because the contract rounds once per multiply-add.
+ * gemm's tile is a copy of the rows; every run is spelled out as integers once and used for all columns, with
+ * y itself as the accumulators. The one thing that is not naive: fmaf, because the contract rounds once per
+ * multiply-add.
  */
 #include <math.h>
 #include <string.h>
@@ -11,8 +12,8 @@
 #include "backend/cpu/kernels.h"
 
 // The weight a quantised type multiplies with: run r of a row, times one activation row, added to acc.
-static float add_run(const lg_terms *t, const int8_t *q, const int16_t *sums, float da, int elems, bool has_min,
-                     float acc)
+static float add_run(const lg_terms *t, const int8_t *q, const int16_t *sums, float da, int elems,
+                     bool has_min, float acc)
 {
     int32_t product = 0, min = 0;
 
@@ -98,16 +99,17 @@ static void copy_rows(const lg_mat *w, int row, int n_rows, void *tile)
     memcpy(tile, w->p + (size_t)row * w->row_bytes, (size_t)n_rows * w->row_bytes);
 }
 
-#define TYPE_KERNELS(id, product)                                                                                  \
-    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y)                           \
-    {                                                                                                              \
-        lg_acts one = {.p = x};                                                                                    \
-        product(LG_##id, w->p + (size_t)row * w->row_bytes, w->row_bytes, w->n_in, n_rows, &one, NULL, 1, y, 0);   \
-    }                                                                                                              \
-    static void gemm_##id(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,            \
-                          int n_cols, float *y, size_t y_stride)                                                   \
-    {                                                                                                              \
-        product(LG_##id, tile, row_bytes_of(LG_##id, n_in), n_in, n_rows, x, idx, n_cols, y, y_stride);            \
+#define TYPE_KERNELS(id, product)                                                                            \
+    static void gemv_##id(const lg_mat *w, int row, int n_rows, const void *x, float *y)                     \
+    {                                                                                                        \
+        lg_acts one = {.p = x};                                                                              \
+        product(LG_##id, w->p + (size_t)row * w->row_bytes, w->row_bytes, w->n_in, n_rows, &one, NULL, 1, y, \
+                0);                                                                                          \
+    }                                                                                                        \
+    static void gemm_##id(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,      \
+                          int n_cols, float *y, size_t y_stride)                                             \
+    {                                                                                                        \
+        product(LG_##id, tile, row_bytes_of(LG_##id, n_in), n_in, n_rows, x, idx, n_cols, y, y_stride);      \
     }
 
 TYPE_KERNELS(F32, float_product)

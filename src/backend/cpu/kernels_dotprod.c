@@ -1,6 +1,6 @@
 /*
- * backend/cpu/kernels_dotprod: products by sdot (armv8.2 dot product): 16 multiply-adds an instruction, exact in int32.
- * Tiles, activations and the rest are the NEON level's.
+ * backend/cpu/kernels_dotprod: products by sdot (armv8.2 dot product): 16 multiply-adds an instruction, exact
+ * in int32. Tiles, activations and the rest are the NEON level's.
  */
 #include <arm_neon.h>
 

@@ -1,6 +1,7 @@
 /*
- * backend/cpu/kernels_i8mm: gemm by smmla (armv8.6 int8 matrix product): two rows by two columns by eight codes, 32
- * multiply-adds an instruction. One activation row has no second column to share it with, so gemv stays with sdot.
+ * backend/cpu/kernels_i8mm: gemm by smmla (armv8.6 int8 matrix product): two rows by two columns by eight
+ * codes, 32 multiply-adds an instruction. One activation row has no second column to share it with, so gemv
+ * stays with sdot.
  */
 #include <arm_neon.h>
 

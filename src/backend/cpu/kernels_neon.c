@@ -1,6 +1,6 @@
 /*
- * backend/cpu/kernels_neon: the arm64 baseline: quantisation, SwiGLU, probes, tiles, and products by smull and pairwise
- * adds. kernels_dotprod.c and kernels_i8mm.c replace the products; the tiles stay.
+ * backend/cpu/kernels_neon: the arm64 baseline: quantisation, SwiGLU, probes, tiles, and products by smull
+ * and pairwise adds. kernels_dotprod.c and kernels_i8mm.c replace the products; the tiles stay.
  */
 #include <arm_neon.h>
 
@@ -148,10 +148,10 @@ static double probe_int8(int64_t rounds)
 
 /* ---- table ---- */
 
-#define RUN_UNPACK(id)                                                                                             \
-    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile)                                      \
-    {                                                                                                              \
-        unpack_runs(LG_##id, w, row, n_rows, tile);                                                                \
+#define RUN_UNPACK(id)                                                        \
+    static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile) \
+    {                                                                         \
+        unpack_runs(LG_##id, w, row, n_rows, tile);                           \
     }
 
 RUN_UNPACK(Q8_0)

@@ -1,13 +1,15 @@
 /*
- * backend/cpu/kernels_vec: the float half of the kernel table: attention, norms, rotary embedding, softmax, KV types.
+ * backend/cpu/kernels_vec: the float half of the kernel table: attention, norms, rotary embedding, softmax,
+ * KV types.
  *
- * kernels.h embeds this struct as `vec`. kernels_vec_c.c defines every entry; kernels_vec_simd.h is one implementation
- * over a vector of 4, 8 or 16 floats that the ISA files instantiate. Entries keep no state and may run on any thread.
+ * kernels.h embeds this struct as `vec`. kernels_vec_c.c defines every entry; kernels_vec_simd.h is one
+ * implementation over a vector of 4, 8 or 16 floats that the ISA files instantiate. Entries keep no state and
+ * may run on any thread.
  *
- * What surprises, and what callers lean on: the result for one query and one key (qk) or one query and one dim (pv)
- * never depends on how many queries and keys the call has, nor on which of the types holds the same values. So blocking
- * is free to follow the cache, and a row of 16 gets the bits of a row alone. One ISA level against another agrees
- * within the tolerances below, not in bits.
+ * What surprises, and what callers lean on: the result for one query and one key (qk) or one query and one
+ * dim (pv) never depends on how many queries and keys the call has, nor on which of the types holds the same
+ * values. So blocking is free to follow the cache, and a row of 16 gets the bits of a row alone. One ISA
+ * level against another agrees within the tolerances below, not in bits.
  *
  * Exactness against double, tested by kcheck:
  *   qk, rmsnorm  rel 1e-6 of the sum of |terms|      pv    rel 2e-6 of the sum of |terms| for 256 keys
@@ -21,8 +23,9 @@
 #include <stdint.h>
 
 typedef struct lg_vec_kernels {
-    /* s[i * s_stride + j] = q_i . k_j for nq queries and nk keys of dim floats; queries lie dim apart, keys dim apart.
-     * dim is a multiple of 16. `ahead` (may be NULL): nk keys of the same type, fetched into the cache meanwhile. */
+    /* s[i * s_stride + j] = q_i . k_j for nq queries and nk keys of dim floats; queries lie dim apart, keys
+     * dim apart. dim is a multiple of 16. `ahead` (may be NULL): nk keys of the same type, fetched into the
+     * cache meanwhile. */
     void (*qk_f32)(const float *q, int nq, const float *k, int nk, int dim, float *s, int s_stride,
                    const void *ahead);
     void (*qk_f16)(const float *q, int nq, const uint16_t *k, int nk, int dim, float *s, int s_stride,
@@ -43,8 +46,8 @@ typedef struct lg_vec_kernels {
     /* Pairs (x[j], x[j + half]) turn by the angle of (cos[j], sin[j]), j < half. */
     void (*rope)(float *x, const float *cos, const float *sin, int half);
 
-    /* n floats to f16, nearest even. Values beyond +-65504 become +-65504: an infinite key would turn the scores of all
-     * later rows into NaN, a large one does what it meant. NaN stays NaN. */
+    /* n floats to f16, nearest even. Values beyond +-65504 become +-65504: an infinite key would turn the
+     * scores of all later rows into NaN, a large one does what it meant. NaN stays NaN. */
     void (*f16_from_f32)(uint16_t *dst, const float *src, int n);
     void (*f32_from_f16)(float *dst, const uint16_t *src, int n);
     void (*f32_from_q8_0)(float *dst, const void *src, int n); /* n a multiple of 32 */

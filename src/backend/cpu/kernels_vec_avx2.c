@@ -1,8 +1,8 @@
 /*
  * backend/cpu/kernels_vec_avx2: the float kernels on 8 lanes (AVX2, FMA, F16C). See kernels_vec_simd.h.
  *
- * 16 registers: 6 x 2 accumulators, the keys or values of one step and one operand. Twelve independent chains cover the
- * latency of two fused multiply-adds a cycle.
+ * 16 registers: 6 x 2 accumulators, the keys or values of one step and one operand. Twelve independent chains
+ * cover the latency of two fused multiply-adds a cycle.
  */
 #include <immintrin.h>
 
@@ -74,7 +74,8 @@ V_INLINE vf v_round(vf a)
 }
 V_INLINE vf v_exp2i(vf n)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 V_INLINE __m128 sums(vf a, vf b, vf c, vf d)
 {

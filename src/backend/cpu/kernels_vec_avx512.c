@@ -73,7 +73,8 @@ V_INLINE vf v_round(vf a)
 }
 V_INLINE vf v_exp2i(vf n)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
 V_INLINE __m256 halves(vf a)
 {

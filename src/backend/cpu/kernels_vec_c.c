@@ -1,5 +1,6 @@
 /*
- * backend/cpu/kernels_vec_c: the float kernels as plain loops: the definition, and the fallback on any machine.
+ * backend/cpu/kernels_vec_c: the float kernels as plain loops: the definition, and the fallback on any
+ * machine.
  *
  * Sums run in double, except where the contract in kernels_vec.h fixes the operations (pv).
  */
@@ -10,7 +11,8 @@
 
 #include "gguf/quant.h"
 
-static void qk_f32(const float *q, int nq, const float *k, int nk, int dim, float *s, int s_stride, const void *ahead)
+static void qk_f32(const float *q, int nq, const float *k, int nk, int dim, float *s, int s_stride,
+                   const void *ahead)
 {
     (void)ahead;
     for (int i = 0; i < nq; i++)

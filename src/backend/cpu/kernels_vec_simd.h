@@ -1,18 +1,17 @@
 /*
- * backend/cpu/kernels_vec_simd: the float kernels over a vector of VL floats, instantiated by one ISA file each.
+ * backend/cpu/kernels_vec_simd: the float kernels over a vector of VL floats, instantiated by one ISA file
+ * each.
  *
  * The includer defines, before the include:
  *   VL, vf                 lanes (4, 8 or 16) and the vector type
- *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors in pv
- *   VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again: VEC_Q or 3
- *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory)
- *   v_add v_sub v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b
- *   v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise
- *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
- *   v_round                to the nearest integer
- *   v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the same for all four
- *   v_sum22(a, b, c, d, p, q)  the same sums to p[2] and q[2]
- *   f16_scalar(h)          one f16 to float
+ *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors
+ * in pv VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again:
+ * VEC_Q or 3 v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory) v_add v_sub
+ * v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b v_max(a, b)            a > b ? a : b, so b when
+ * one is NaN; v_min likewise v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0 v_round to
+ * the nearest integer v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the
+ * same for all four v_sum22(a, b, c, d, p, q)  the same sums to p[2] and q[2] f16_scalar(h)          one f16
+ * to float
  *
  * Surprise: blocks of every size run the same sequence of operations per result, which is what makes results
  * independent of the blocking (see kernels_vec.h). A change here must keep that.
@@ -43,18 +42,18 @@ VEC_INLINE vf load_elem(const void *p, size_t i, bool f16)
     return f16 ? v_load_f16((const uint16_t *)p + i) : v_load((const float *)p + i);
 }
 
-// Fetches n bytes from p into the cache. Called with a little at a time between the arithmetic: in one burst the
-// requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
+// Fetches n bytes from p into the cache. Called with a little at a time between the arithmetic: in one burst
+// the requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
 VEC_INLINE void fetch(const char *p, size_t n)
 {
     for (size_t b = 0; b < n; b += LINE)
         __builtin_prefetch(p + b);
 }
 
-// One block: one accumulator a pair, terms in the order of the dims, then the lane sum. As many bytes as it reads of
-// the keys are fetched from `ahead`, unless that is NULL.
-VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride, const char *ahead,
-                         int nq, int nk)
+// One block: one accumulator a pair, terms in the order of the dims, then the lane sum. As many bytes as it
+// reads of the keys are fetched from `ahead`, unless that is NULL.
+VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride,
+                         const char *ahead, int nq, int nk)
 {
     size_t step = (size_t)nk * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
     vf acc[VEC_Q][4];
@@ -83,7 +82,8 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
     }
     if (nk == 2 && nq % 2 == 0) {
         for (int i = 0; i < nq; i += 2)
-            v_sum22(acc[i][0], acc[i][1], acc[i + 1][0], acc[i + 1][1], s + i * s_stride, s + (i + 1) * s_stride);
+            v_sum22(acc[i][0], acc[i][1], acc[i + 1][0], acc[i + 1][1], s + i * s_stride,
+                    s + (i + 1) * s_stride);
         return;
     }
     for (int i = 0; i < nq; i++)
@@ -256,13 +256,14 @@ static float vec_max(const float *x, int n)
     return m;
 }
 
-// e^x for x <= 0: x = n ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7 (remainder 3e-9). Below -87.7 the
-// result is 0, so minus infinity gives exactly 0.
+// e^x for x <= 0: x = n ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7 (remainder 3e-9). Below
+// -87.7 the result is 0, so minus infinity gives exactly 0.
 VEC_INLINE vf exp_neg(vf x)
 {
     x = v_max(v_set1(-88.0f), x);
     vf n = v_round(v_mul(x, v_set1(1.44269504f)));
-    vf r = v_fnma(n, v_set1(0.693359375f), x); // ln 2 in two parts, the first with 9 bits: n times it is exact
+    // ln 2 in two parts, the first with 9 bits: n times it is exact
+    vf r = v_fnma(n, v_set1(0.693359375f), x);
     r = v_fnma(n, v_set1(-2.12194440e-4f), r);
     vf e = v_set1(1.0f / 5040);
     e = v_fma(e, r, v_set1(1.0f / 720));

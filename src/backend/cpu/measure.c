@@ -1,9 +1,10 @@
 /*
  * backend/cpu/measure: the ceilings of this machine, measured with the threads and the kernel table in use.
  *
- * Bandwidth: all threads read parts of a buffer much larger than the last-level cache, best of several passes; the
- * threads start together and each reads its share front to back, as decode does. Compute: the multiply instruction of
- * the integer gemm, from registers, on all threads. Virtual machines drift, so a pass is short and the best one counts.
+ * Bandwidth: all threads read parts of a buffer much larger than the last-level cache, best of several
+ * passes; the threads start together and each reads its share front to back, as decode does. Compute: the
+ * multiply instruction of the integer gemm, from registers, on all threads. Virtual machines drift, so a pass
+ * is short and the best one counts.
  */
 #include <unistd.h>
 
@@ -31,7 +32,8 @@ static void read_work(void *ctx, int thread, int n_threads)
     uint64_t x = 0;
 
     (void)thread, (void)n_threads;
-    for (int64_t at = lg_queue_take(&j->queue, SLICE); (size_t)at < j->bytes; at = lg_queue_take(&j->queue, SLICE))
+    for (int64_t at = lg_queue_take(&j->queue, SLICE); (size_t)at < j->bytes;
+         at = lg_queue_take(&j->queue, SLICE))
         x ^= j->c->k.probe_read(j->p + at, SLICE);
     atomic_fetch_xor_explicit(&j->seen, x, memory_order_relaxed);
 }

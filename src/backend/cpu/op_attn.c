@@ -1,18 +1,18 @@
 /*
  * backend/cpu/op_attn: QK-norm, rotary embedding and the KV store; attention over block tables.
  *
- * One algorithm serves decode, verification and prefill. Keys are cut into spans of SPAN positions at multiples of
- * SPAN. A query's scores over the part of a span that it sees, softmax with that part's own maximum, and the weighted
- * values make a node (max, sum, acc); nodes are joined along the binary tree over absolute span numbers. Neither the
- * number of rows in the step, nor how rows are tiled, nor where the context is cut for threads, nor the number of
- * threads enters any operation, so none shows in the bits.
+ * One algorithm serves decode, verification and prefill. Keys are cut into spans of SPAN positions at
+ * multiples of SPAN. A query's scores over the part of a span that it sees, softmax with that part's own
+ * maximum, and the weighted values make a node (max, sum, acc); nodes are joined along the binary tree over
+ * absolute span numbers. Neither the number of rows in the step, nor how rows are tiled, nor where the
+ * context is cut for threads, nor the number of threads enters any operation, so none shows in the bits.
  *
- * Work items are (tile of rows, KV head, aligned run of spans); all query heads of a KV head share one read of K and V.
- * When a step has too few items for the threads, the context is cut into several runs, whose nodes go through scratch
- * and are joined by a second pass.
+ * Work items are (tile of rows, KV head, aligned run of spans); all query heads of a KV head share one read
+ * of K and V. When a step has too few items for the threads, the context is cut into several runs, whose
+ * nodes go through scratch and are joined by a second pass.
  *
- * Surprise: keys that a query may not see are never read for it, not even to be masked. What lies beyond the last row
- * of a block is whatever an earlier sequence left there.
+ * Surprise: keys that a query may not see are never read for it, not even to be masked. What lies beyond the
+ * last row of a block is whatever an earlier sequence left there.
  */
 #include <math.h>
 #include <string.h>
@@ -41,7 +41,8 @@ typedef struct qkv_job {
     int rows, half;
 } qkv_job;
 
-// Row r of the rotary table: angles in double, since position * frequency passes 2^17 where a float has 7 bits left.
+// Row r of the rotary table: angles in double, since position * frequency passes 2^17 where a float has 7
+// bits left.
 static void rope_row(const lg_cpu *c, const lg_rope *rope, lg_cpu_rope *table, int r)
 {
     int half = rope->n_rot / 2;
@@ -190,8 +191,8 @@ static void join(const lg_vec_kernels *k, const node *left, const node *right, i
     }
 }
 
-// The tree under construction: at each level at most one node, the left child that waits for its sibling. Buffers are
-// swapped, never copied.
+// The tree under construction: at each level at most one node, the left child that waits for its sibling.
+// Buffers are swapped, never copied.
 typedef struct tree {
     node at[LEVELS], current;
     bool full[LEVELS];
@@ -206,8 +207,8 @@ static void swap_current(tree *t, int level)
     t->current = n;
 }
 
-// Adds t->current as node `number` of the lowest level, counted from the start of the context whether or not earlier
-// ones exist. t->current is then a buffer that is free.
+// Adds t->current as node `number` of the lowest level, counted from the start of the context whether or not
+// earlier ones exist. t->current is then a buffer that is free.
 static void tree_add(tree *t, const lg_vec_kernels *k, int64_t number)
 {
     int level = 0;
@@ -290,8 +291,8 @@ static tile make_tile(const attn_job *j, int index, int head)
     return t;
 }
 
-// Rows that see the same part of [first, first + n): from *row on, *n_rows of them, keys [*from, *to) counted from
-// first. Rows that see nothing are passed over. False when there are no more.
+// Rows that see the same part of [first, first + n): from *row on, *n_rows of them, keys [*from, *to) counted
+// from first. Rows that see nothing are passed over. False when there are no more.
 static bool next_group(const tile *t, int64_t first, int n, int *row, int *n_rows, int *from, int *to)
 {
     for (int r = *row + *n_rows; r < t->n; r++) {
@@ -321,8 +322,8 @@ static const char *stored_block(const attn_job *j, const tile *t, int64_t first,
     return kv_row(j->c, j->a->kv, j->a->kv_layer, v, t->head, first);
 }
 
-// The block that will be read after (first, v), for the kernels to fetch; NULL when there is none, and when blocks are
-// converted, which reads them ahead of the arithmetic anyway.
+// The block that will be read after (first, v), for the kernels to fetch; NULL when there is none, and when
+// blocks are converted, which reads them ahead of the arithmetic anyway.
 static const char *block_after(const attn_job *j, const tile *t, int64_t first, int v)
 {
     int64_t span_end = (first / SPAN + 1) * SPAN, next = first + LG_KV_BLOCK;
@@ -341,7 +342,8 @@ static const char *block_after(const attn_job *j, const tile *t, int64_t first, 
     return is_seen(t, next) ? stored_block(j, t, next, v) : NULL;
 }
 
-// K or V of a block as the kernels take it: where it is, or converted, of which only the visible rows are touched.
+// K or V of a block as the kernels take it: where it is, or converted, of which only the visible rows are
+// touched.
 static const char *readable_block(const attn_job *j, const desk *d, const tile *t, int64_t first, int v)
 {
     const lg_kv_class *kv = j->a->kv;
@@ -349,7 +351,8 @@ static const char *readable_block(const attn_job *j, const desk *d, const tile *
 
     if (!j->unpacks)
         return src;
-    int from = (int)clamp(t->lo[0] - first, 0, LG_KV_BLOCK), to = (int)clamp(t->hi[t->n - 1] - first, 0, LG_KV_BLOCK);
+    int from = (int)clamp(t->lo[0] - first, 0, LG_KV_BLOCK),
+        to = (int)clamp(t->hi[t->n - 1] - first, 0, LG_KV_BLOCK);
     src += (size_t)from * kv->row_bytes;
     float *dst = d->block + from * j->dim;
     if (kv->type == LG_F16)
@@ -376,7 +379,8 @@ static void span_scores(const attn_job *j, const desk *d, const tile *t, int64_t
         if (!is_seen(t, first))
             continue;
         const char *keys = readable_block(j, d, t, first, 0), *ahead = block_after(j, t, first, 0);
-        for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to); ahead = NULL) {
+        for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to);
+             ahead = NULL) {
             const float *q = d->q + (size_t)r * (size_t)j->group * (size_t)j->dim;
             const void *k = keys + (size_t)from * readable_row_bytes(j);
             float *s = d->scores + (size_t)r * (size_t)j->group * SCORES_STRIDE + b * LG_KV_BLOCK + from;
@@ -414,14 +418,17 @@ static void span_values(const attn_job *j, const desk *d, const tile *t, int64_t
         if (!is_seen(t, first))
             continue;
         const char *values = readable_block(j, d, t, first, 1), *ahead = block_after(j, t, first, 1);
-        for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to); ahead = NULL) {
+        for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to);
+             ahead = NULL) {
             size_t query = (size_t)r * (size_t)j->group;
             const float *p = d->scores + query * SCORES_STRIDE + b * LG_KV_BLOCK + from;
             const void *v = values + (size_t)from * readable_row_bytes(j);
             if (reads_f16(j))
-                j->k->pv_f16(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim, acc + query * (size_t)j->dim, ahead);
+                j->k->pv_f16(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim,
+                             acc + query * (size_t)j->dim, ahead);
             else
-                j->k->pv_f32(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim, acc + query * (size_t)j->dim, ahead);
+                j->k->pv_f32(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim,
+                             acc + query * (size_t)j->dim, ahead);
         }
     }
 }
@@ -490,7 +497,8 @@ static void do_item(const attn_job *j, desk *d, int64_t item)
 {
     int n_kv = j->a->kv->n_kv_head;
     int head = (int)(item % n_kv), run = (int)(item / n_kv % j->n_runs);
-    int index = j->n_tiles - 1 - (int)(item / n_kv / j->n_runs); // the last rows see most: longest items first
+    // the last rows see most: longest items first
+    int index = j->n_tiles - 1 - (int)(item / n_kv / j->n_runs);
     tile t = make_tile(j, index, head);
     int64_t first = (j->run0 + run) << j->run_log2, stop = first + (INT64_C(1) << j->run_log2);
 
@@ -579,8 +587,8 @@ static void attend(void *ctx, int thread, int n_threads)
     int64_t total = (int64_t)j->n_tiles * j->n_runs * j->a->kv->n_kv_head;
     desk d = {.tree = {.dim = j->dim}};
 
-    (void)lay_desk(j->threads + (size_t)thread * j->thread_bytes, max_queries(j->c->lim.max_head), j->dim, j->buffers,
-                   &d);
+    (void)lay_desk(j->threads + (size_t)thread * j->thread_bytes, max_queries(j->c->lim.max_head), j->dim,
+                   j->buffers, &d);
     for (int64_t i; (i = lg_queue_take(&j->queue, 1)) < total;)
         do_item(j, &d, i);
     if (j->n_runs == 1)
@@ -623,13 +631,15 @@ void lg_cpu_attention(lg_cpu *c, const lg_attn_args *a)
 
     if (j.rows == 0)
         return;
-    LG_ASSERT(a->n_head <= c->lim.max_head && a->n_head % kv->n_kv_head == 0 && c->step.pos + j.rows <= c->lim.max_ctx);
+    LG_ASSERT(a->n_head <= c->lim.max_head && a->n_head % kv->n_kv_head == 0 &&
+              c->step.pos + j.rows <= c->lim.max_ctx);
     j.k = j.dim % 16 == 0 ? &c->k.vec : &c->plain;
     j.group = a->n_head / kv->n_kv_head;
     j.tile_rows = (int)clamp(TILE_QUERIES / j.group, 1, TILE_ROWS);
     j.n_tiles = (j.rows + j.tile_rows - 1) / j.tile_rows;
-    j.unpacks = kv->type == LG_Q8_0 ||
-                (kv->type == LG_F16 && (j.rows < j.tile_rows ? j.rows : j.tile_rows) * j.group >= F32_QUERIES);
+    j.unpacks =
+        kv->type == LG_Q8_0 ||
+        (kv->type == LG_F16 && (j.rows < j.tile_rows ? j.rows : j.tile_rows) * j.group >= F32_QUERIES);
     plan_runs(&j);
     j.buffers = tree_buffers(c->lim.max_ctx);
     j.thread_bytes = lay_desk(NULL, max_queries(c->lim.max_head), j.dim, j.buffers, &size);
@@ -646,6 +656,7 @@ size_t lg_cpu_attn_scratch(const lg_cpu *c, const lg_limits *lim)
     if (lim->max_head == 0)
         return 0;
     int dim = (lim->max_q_cols + lim->max_head - 1) / lim->max_head;
-    return part_bytes(lim->max_head, dim) +
-           (size_t)c->n_threads * lay_desk(NULL, max_queries(lim->max_head), dim, tree_buffers(lim->max_ctx), &size);
+    return part_bytes(lim->max_head, dim) + (size_t)c->n_threads * lay_desk(NULL, max_queries(lim->max_head),
+                                                                            dim, tree_buffers(lim->max_ctx),
+                                                                            &size);
 }

@@ -1,11 +1,11 @@
 /*
  * backend/cpu/op_misc: embedding, norms, row copies, logits masking and candidates, moves between KV blocks.
  *
- * All run on the engine's thread; those with enough rows spread over the pool. Rows are independent, so a row's bits
- * depend neither on the number of rows nor on the threads.
+ * All run on the engine's thread; those with enough rows spread over the pool. Rows are independent, so a
+ * row's bits depend neither on the number of rows nor on the threads.
  *
- * Surprise: topk takes the log-sum-exp over chunks of a fixed size, each against its own maximum, so one pass over the
- * logits does and the result is the same for any number of threads.
+ * Surprise: topk takes the log-sum-exp over chunks of a fixed size, each against its own maximum, so one pass
+ * over the logits does and the result is the same for any number of threads.
  */
 #include <math.h>
 #include <string.h>
@@ -66,8 +66,8 @@ static void norm_row(const row_job *j, int r)
     j->c->k.vec.rmsnorm(lg_cpu_row(j->out, r), x, j->w->data, j->x->cols, j->eps);
 }
 
-static void norm(lg_cpu *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta, const lg_weight *w,
-                 float eps)
+static void norm(lg_cpu *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta,
+                 const lg_weight *w, float eps)
 {
     LG_ASSERT(out->cols == x->cols && w->n_in == x->cols && w->type == LG_F32);
     each_row(&(row_job){.fn = norm_row,
@@ -229,7 +229,8 @@ static float kth_largest(float *v, int n, int k)
     return v[k - 1];
 }
 
-// A value that at least k logits of the row reach: the k-th largest chunk maximum. Most chunks lie below it whole.
+// A value that at least k logits of the row reach: the k-th largest chunk maximum. Most chunks lie below it
+// whole.
 static float row_threshold(const topk_job *j, const float *max, float *order)
 {
     if (j->k > j->chunks)
@@ -316,7 +317,8 @@ static size_t topk_bytes(int rows, int cols)
 
 void lg_cpu_topk(lg_cpu *c, const lg_tensor *logits, const lg_candidates *out)
 {
-    topk_job j = {.c = c, .logits = logits, .out = out, .rows = lg_cpu_rows(c, logits->rows), .k = c->step.n_cand};
+    topk_job j = {
+        .c = c, .logits = logits, .out = out, .rows = lg_cpu_rows(c, logits->rows), .k = c->step.n_cand};
     char *at = lg_cpu_scratch(c, topk_bytes(j.rows, logits->cols));
 
     LG_ASSERT(j.k >= 1 && j.k <= out->max_cand && j.k <= logits->cols);
@@ -347,7 +349,8 @@ void lg_cpu_kv_move(lg_cpu *c, const lg_kv_class *k, const lg_kv_copy *moves, in
         const lg_kv_copy *m = &moves[i];
         LG_ASSERT(m->rows >= 0 && m->src_row >= 0 && m->src_row + m->rows <= LG_KV_BLOCK);
         LG_ASSERT(m->dst_row >= 0 && m->dst_row + m->rows <= LG_KV_BLOCK);
-        LG_ASSERT(m->src_block >= 0 && m->src_block < k->n_blocks && m->dst_block >= 0 && m->dst_block < k->n_blocks);
+        LG_ASSERT(m->src_block >= 0 && m->src_block < k->n_blocks && m->dst_block >= 0 &&
+                  m->dst_block < k->n_blocks);
         for (int tile = 0; tile < k->n_layer * 2 * k->n_kv_head; tile++) {
             int layer = tile / (2 * k->n_kv_head), v = tile / k->n_kv_head % 2, head = tile % k->n_kv_head;
             memmove((char *)k->mem.p + lg_kv_offset(k, m->dst_block, layer, v, head, m->dst_row),

@@ -1,26 +1,28 @@
 /*
  * backend/cpu/op_moe: the mixture of experts, and a dense FFN as one with no routed experts.
  *
- * One pool job, two halves with a barrier between. First half: rows are bucketed by expert; a queue of (expert, block
- * of gate and up rows, block of columns) produces silu(gate h) * up h, quantised for the down product as soon as a
- * quantisation block is complete. Second half: a queue of blocks of output rows; the thread that owns a block runs
- * every expert's down rows over the columns that chose it, then adds the results per column, shared expert first, then
- * in the order of the routes. Nobody else touches those outputs, so there are no atomics on floats and no ties to the
- * number of threads or rows.
+ * One pool job, two halves with a barrier between. First half: rows are bucketed by expert; a queue of
+ * (expert, block of gate and up rows, block of columns) produces silu(gate h) * up h, quantised for the down
+ * product as soon as a quantisation block is complete. Second half: a queue of blocks of output rows; the
+ * thread that owns a block runs every expert's down rows over the columns that chose it, then adds the
+ * results per column, shared expert first, then in the order of the routes. Nobody else touches those
+ * outputs, so there are no atomics on floats and no ties to the number of threads or rows.
  *
- * Surprise: with at most LG_CPU_EXACT_ROWS columns blocks are small, for balance, and the thread that completes a
- * quantisation block (a counter tells) quantises it.
+ * Surprise: with at most LG_CPU_EXACT_ROWS columns blocks are small, for balance, and the thread that
+ * completes a quantisation block (a counter tells) quantises it.
  */
 #include <string.h>
 
 #include "backend/cpu/product.h"
 
 enum {
-    FINE_ROWS = 32,    // gate and up rows of an item with few columns, at least; doubled while items remain enough
+    // gate and up rows of an item with few columns, at least; doubled while items remain enough
+    FINE_ROWS = 32,
     FINE_ITEMS = 16,   // of a thread
     COARSE_ROWS = 256, // with many columns: a whole quantisation block
     COARSE_COLS = 128, // so that a block of activations and its tiles share L2
-    OUT_ROWS = 64,     // down rows of an item, at most; with one column, whose weights come in short pieces, twice that
+    // down rows of an item, at most; with one column, whose weights come in short pieces, twice that
+    OUT_ROWS = 64,
     OUT_ITEMS = 4,     // of a thread, at least
 };
 
@@ -77,11 +79,13 @@ static void quantise_input(const moe_job *j, int from, int to)
 
     for (int kind = LG_ACT_Q32; kind < LG_ACT_KINDS; kind++)
         if (j->quantised[kind])
-            lg_product_quant(j->c, (lg_act_kind)kind, h->p, (size_t)h->stride, h->cols, from, to, j->quantised[kind]);
+            lg_product_quant(j->c, (lg_act_kind)kind, h->p, (size_t)h->stride, h->cols, from, to,
+                             j->quantised[kind]);
 }
 
 // Elements [at, at + n) of an activation row of `width` elements, from x.
-static void quantise_part(const lg_cpu *c, lg_act_kind kind, const float *x, int n, uint8_t *row, int width, int at)
+static void quantise_part(const lg_cpu *c, lg_act_kind kind, const float *x, int n, uint8_t *row, int width,
+                          int at)
 {
     _Alignas(64) uint8_t part[COARSE_ROWS * 2];
     size_t per_scale = kind == LG_ACT_Q32 ? 32 : 256;
@@ -138,7 +142,8 @@ static float *raw_row(const group *g, int col)
     return g->of->raw + (size_t)(g->first - g->of->first_entry + col) * (size_t)g->of->ffn;
 }
 
-// A fine item: rows [row, row + n) for all columns of the group. Whoever completes a quantisation block quantises it.
+// A fine item: rows [row, row + n) for all columns of the group. Whoever completes a quantisation block
+// quantises it.
 static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, char *scratch)
 {
     const side *s = g->of;
@@ -147,8 +152,8 @@ static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, 
     atomic_int *done = &j->done[g->first_block + row / block];
 
     if (s->mid_kind == LG_ACT_F32) {
-        gate_up(j, g, row, n, 0, g->n, (float *)(void *)mid_row(g, 0) + row, s->mid_stride / sizeof(float), next,
-                scratch);
+        gate_up(j, g, row, n, 0, g->n, (float *)(void *)mid_row(g, 0) + row, s->mid_stride / sizeof(float),
+                next, scratch);
         return;
     }
     gate_up(j, g, row, n, 0, g->n, raw_row(g, 0) + row, (size_t)s->ffn, next, scratch);
@@ -164,8 +169,8 @@ static void coarse_item(const moe_job *j, const group *g, int row, int n, int co
     const side *s = g->of;
 
     if (s->mid_kind == LG_ACT_F32) {
-        gate_up(j, g, row, n, col, n_cols, (float *)(void *)mid_row(g, col) + row, s->mid_stride / sizeof(float), next,
-                scratch);
+        gate_up(j, g, row, n, col, n_cols, (float *)(void *)mid_row(g, col) + row,
+                s->mid_stride / sizeof(float), next, scratch);
         return;
     }
     float *raw = lg_cpu_carve(&scratch, (size_t)COARSE_COLS * COARSE_ROWS * sizeof(float));
@@ -216,7 +221,8 @@ static void first_half_item(moe_job *j, int64_t item, int64_t next_item, char *s
     if (j->fine)
         fine_item(j, g, p.row, n, next, scratch);
     else
-        coarse_item(j, g, p.row, n, p.col, g->n - p.col < COARSE_COLS ? g->n - p.col : COARSE_COLS, next, scratch);
+        coarse_item(j, g, p.row, n, p.col, g->n - p.col < COARSE_COLS ? g->n - p.col : COARSE_COLS, next,
+                    scratch);
 }
 
 static lg_span down_span(const moe_job *j, int group_no, int64_t row)
@@ -294,7 +300,8 @@ static void work(void *ctx, int thread, int n_threads)
     while (row < hidden) {
         int64_t next = lg_queue_take(&j->second_half, j->out_rows);
 
-        second_half_item(j, (int)row, hidden - (int)row < j->out_rows ? hidden - (int)row : j->out_rows, next, scratch);
+        second_half_item(j, (int)row, hidden - (int)row < j->out_rows ? hidden - (int)row : j->out_rows, next,
+                         scratch);
         row = next;
     }
 }
@@ -303,13 +310,14 @@ static void add_group(moe_job *j, const side *s, int expert, int first, int n, i
 {
     group *g = &j->groups[j->n_groups++];
 
-    *g = (group){.of = s, .expert = expert, .first = first, .n = n, .first_item = j->n_items, .first_block = *blocks};
+    *g = (group){
+        .of = s, .expert = expert, .first = first, .n = n, .first_item = j->n_items, .first_block = *blocks};
     j->n_items += (int64_t)ceil_div(s->ffn, j->item_rows) * (j->fine ? 1 : ceil_div(n, COARSE_COLS));
     *blocks += ceil_div(s->ffn, FINE_ROWS);
 }
 
-// Buckets the entries by expert, columns ascending in each bucket; the shared expert, the largest, goes first in the
-// queue and last in the entries.
+// Buckets the entries by expert, columns ascending in each bucket; the shared expert, the largest, goes first
+// in the queue and last in the entries.
 static void make_groups(moe_job *j, int n_expert, int32_t *count)
 {
     int n = j->n_cols * j->k, blocks = 0;
@@ -364,18 +372,21 @@ static void choose_item_rows(moe_job *j, int n_experts, int n_threads)
 static size_t thread_bytes(int hidden, int ffn, int n_entries, int out_rows)
 {
     size_t tiles = lg_product_tiles(hidden > ffn ? hidden : ffn);
-    size_t first = ((size_t)COARSE_COLS * LG_BLOCK_ROWS * 2 + (size_t)COARSE_COLS * COARSE_ROWS) * sizeof(float);
+    size_t first =
+        ((size_t)COARSE_COLS * LG_BLOCK_ROWS * 2 + (size_t)COARSE_COLS * COARSE_ROWS) * sizeof(float);
     size_t second = (size_t)n_entries * (size_t)out_rows * sizeof(float);
 
     return tiles + larger(first, second) + 1024;
 }
 
-static void make_side(side *s, const lg_cpu *c, const lg_weight *gate, const lg_weight *up, const lg_weight *down)
+static void make_side(side *s, const lg_cpu *c, const lg_weight *gate, const lg_weight *up,
+                      const lg_weight *down)
 {
     if (!gate)
         return;
     LG_ASSERT(gate->n_out == up->n_out && down->n_in == gate->n_out);
-    *s = (side){.gate = gate, .up = up, .down = down, .ffn = gate->n_out, .mid_kind = lg_product_act(c, down)};
+    *s =
+        (side){.gate = gate, .up = up, .down = down, .ffn = gate->n_out, .mid_kind = lg_product_act(c, down)};
     s->mid_stride = lg_act_bytes(s->mid_kind, s->ffn);
 }
 
@@ -418,7 +429,8 @@ void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a)
     make_side(&j.routed, c, a->gate, a->up, a->down);
     make_side(&j.shared, c, a->shared_gate, a->shared_up, a->shared_down);
 
-    j.acts[LG_ACT_F32] = (lg_acts){.p = (const uint8_t *)a->h.p, .stride = (size_t)a->h.stride * sizeof(float)};
+    j.acts[LG_ACT_F32] =
+        (lg_acts){.p = (const uint8_t *)a->h.p, .stride = (size_t)a->h.stride * sizeof(float)};
     place_input(&j, &j.routed, &at);
     place_input(&j, &j.shared, &at);
     place_side(&j.routed, &j, entries, 0, &at);
@@ -429,7 +441,8 @@ void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a)
     choose_item_rows(&j, most - 1, c->n_threads);
     j.groups = lg_cpu_carve(&at, (size_t)most * sizeof *j.groups);
     int widest = j.routed.ffn > j.shared.ffn ? j.routed.ffn : j.shared.ffn;
-    j.done = lg_cpu_carve(&at, j.fine ? (size_t)most * (size_t)ceil_div(widest, FINE_ROWS) * sizeof *j.done : 0);
+    j.done =
+        lg_cpu_carve(&at, j.fine ? (size_t)most * (size_t)ceil_div(widest, FINE_ROWS) * sizeof *j.done : 0);
     int32_t *count = lg_cpu_carve(&at, (size_t)(n_expert + 1) * sizeof *count);
     make_groups(&j, n_expert, count);
 
@@ -449,14 +462,18 @@ size_t lg_cpu_moe_scratch(const lg_cpu *c, const lg_limits *lim)
 {
     size_t rows = (size_t)lim->max_rows, k = (size_t)lim->max_k, entries = rows * (k + 1);
     size_t fine = rows < LG_CPU_EXACT_ROWS ? rows : LG_CPU_EXACT_ROWS, most = fine * k + 1;
-    size_t dense = (size_t)lim->max_ffn, narrow = (size_t)(lim->max_ffn_expert ? lim->max_ffn_expert : lim->max_ffn);
-    size_t mid = larger(rows * lg_act_bytes(LG_ACT_F32, (int)dense), entries * lg_act_bytes(LG_ACT_F32, (int)narrow));
+    size_t dense = (size_t)lim->max_ffn,
+           narrow = (size_t)(lim->max_ffn_expert ? lim->max_ffn_expert : lim->max_ffn);
+    size_t mid =
+        larger(rows * lg_act_bytes(LG_ACT_F32, (int)dense), entries * lg_act_bytes(LG_ACT_F32, (int)narrow));
     size_t raw = larger(fine * dense, fine * (k + 1) * narrow) * sizeof(float);
-    size_t route = rows * (size_t)lim->max_expert * sizeof(float) + lg_product_tiles(lim->hidden) * (size_t)c->n_threads;
+    size_t route =
+        rows * (size_t)lim->max_expert * sizeof(float) + lg_product_tiles(lim->hidden) * (size_t)c->n_threads;
 
-    return route + (lg_act_bytes(LG_ACT_Q32, lim->hidden) + lg_act_bytes(LG_ACT_Q256, lim->hidden)) * rows + mid + raw +
-           entries * 2 * sizeof(int32_t) + (entries + 1) * sizeof(group) +
-           most * (dense / FINE_ROWS + 1) * sizeof(atomic_int) + ((size_t)lim->max_expert + 1) * sizeof(int32_t) +
+    return route + (lg_act_bytes(LG_ACT_Q32, lim->hidden) + lg_act_bytes(LG_ACT_Q256, lim->hidden)) * rows +
+           mid + raw + entries * 2 * sizeof(int32_t) + (entries + 1) * sizeof(group) +
+           most * (dense / FINE_ROWS + 1) * sizeof(atomic_int) +
+           ((size_t)lim->max_expert + 1) * sizeof(int32_t) +
            (larger(thread_bytes(lim->hidden, lim->max_ffn, (int)entries, OUT_ROWS),
                    thread_bytes(lim->hidden, lim->max_ffn, (int)k + 1, 2 * OUT_ROWS)) +
             64) *

@@ -1,8 +1,9 @@
 /*
  * backend/cpu/op_route: the router (f32 weights, f32 arithmetic) and SwiGLU on its own.
  *
- * A score decides which expert a token sees, so nothing is rounded here: the products use the F32 kernels, the sigmoid
- * is the stable form, and ties go to the lower index. The order of the result is the order of every later sum.
+ * A score decides which expert a token sees, so nothing is rounded here: the products use the F32 kernels,
+ * the sigmoid is the stable form, and ties go to the lower index. The order of the result is the order of
+ * every later sum.
  */
 #include <math.h>
 
@@ -99,7 +100,8 @@ static void work(void *ctx, int thread, int n_threads)
     route_job *j = ctx;
     lg_acts x = {.p = (const uint8_t *)j->a->h.p, .stride = (size_t)j->a->h.stride * sizeof(float)};
 
-    for (int64_t r = lg_queue_take(&j->queue, ROUTE_ROWS); r < j->n_expert; r = lg_queue_take(&j->queue, ROUTE_ROWS)) {
+    for (int64_t r = lg_queue_take(&j->queue, ROUTE_ROWS); r < j->n_expert;
+         r = lg_queue_take(&j->queue, ROUTE_ROWS)) {
         int n = j->n_expert - (int)r < ROUTE_ROWS ? j->n_expert - (int)r : ROUTE_ROWS;
 
         lg_product(j->c, &(lg_product_args){.w = j->a->router,
@@ -157,7 +159,8 @@ static void swiglu_work(void *ctx, int thread, int n_threads)
         int r = (int)(from / j->out->cols), col = (int)(from % j->out->cols);
         int n = j->out->cols - col < to - from ? j->out->cols - col : (int)(to - from);
 
-        j->c->k.swiglu(lg_cpu_row(j->gate, r) + col, lg_cpu_row(j->up, r) + col, lg_cpu_row(j->out, r) + col, n);
+        j->c->k.swiglu(lg_cpu_row(j->gate, r) + col, lg_cpu_row(j->up, r) + col, lg_cpu_row(j->out, r) + col,
+                       n);
         from += n;
     }
 }

@@ -1,12 +1,14 @@
 /*
  * backend/cpu/product: see product.h.
  *
- * Few columns: gemv, 16 rows at a time for all columns, so that a weight comes from memory once and from L1 after that.
- * Many: a block of rows is unpacked once, then columns go by in groups that stay in L2 beside the tiles.
+ * Few columns: gemv, 16 rows at a time for all columns, so that a weight comes from memory once and from L1
+ * after that. Many: a block of rows is unpacked once, then columns go by in groups that stay in L2 beside the
+ * tiles.
  */
 #include "backend/cpu/product.h"
 
-// From this many columns on, unpacking 16 rows and running gemm beats one gemv a column (docs/decisions/0030).
+// From this many columns on, unpacking 16 rows and running gemm beats one gemv a column
+// (docs/decisions/0030).
 enum { GEMM_MIN_COLS = 4 };
 // What a pass over a few tiles touches: unpacked codes, and activations (at least MIN_GROUP columns).
 enum { TILES_BYTES = 192 << 10, COLS_BYTES = 128 << 10, MIN_GROUP = 32 };
@@ -39,8 +41,8 @@ size_t lg_product_tiles(int n_in)
     return LG_BLOCK_ROWS / LG_TILE_ROWS * lg_tile_bytes(n_in);
 }
 
-void lg_product_quant(const lg_cpu *c, lg_act_kind kind, const float *x, size_t x_stride, int n_in, int from, int to,
-                      uint8_t *out)
+void lg_product_quant(const lg_cpu *c, lg_act_kind kind, const float *x, size_t x_stride, int n_in, int from,
+                      int to, uint8_t *out)
 {
     for (int r = from; r < to; r++)
         c->k.quant[kind](x + (size_t)r * x_stride, n_in, out + (size_t)r * lg_act_bytes(kind, n_in));
@@ -71,9 +73,10 @@ static lg_span part_of(lg_span s, int i, int n)
     return (lg_span){s.p + from, s.bytes - from < each ? s.bytes - from : each};
 }
 
-// Tiles [first, first + n_tiles) of a block: unpacked once, then all columns, in groups that stay in L2 beside them.
-static void tiles_times_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a, int first,
-                                int n_tiles, lg_span next)
+// Tiles [first, first + n_tiles) of a block: unpacked once, then all columns, in groups that stay in L2
+// beside them.
+static void tiles_times_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a,
+                                int first, int n_tiles, lg_span next)
 {
     size_t tile = lg_tile_bytes(m->n_in), stride = a->x->stride;
     int group = (int)(COLS_BYTES / stride / 8 * 8);
@@ -85,7 +88,8 @@ static void tiles_times_columns(const lg_type_kernels *k, const lg_mat *m, const
         int col = g * group, cols = a->n_cols - col < group ? a->n_cols - col : group;
 
         for (int t = 0; t < n_tiles; t++) {
-            int r = (first + t) * LG_TILE_ROWS, n = a->n_rows - r < LG_TILE_ROWS ? a->n_rows - r : LG_TILE_ROWS;
+            int r = (first + t) * LG_TILE_ROWS,
+                n = a->n_rows - r < LG_TILE_ROWS ? a->n_rows - r : LG_TILE_ROWS;
             void *at = (char *)a->tiles + (size_t)t * tile;
 
             if (g < 0) {
