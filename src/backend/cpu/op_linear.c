@@ -1,16 +1,17 @@
 /*
  * backend/cpu/op_linear: up to four products that share their input, as one piece of parallel work.
  *
- * The input is quantised once for each form that the weights want. Then the rows of all parts are one queue of units;
- * threads take runs of units, so a short part next to a long one costs nothing. A row's value depends on nothing but
- * the row, so neither the split nor the number of threads shows in the bits.
+ * The input is quantised once for each form that the weights want. Then the rows of all parts are one queue
+ * of units; threads take runs of units, so a short part next to a long one costs nothing. A row's value
+ * depends on nothing but the row, so neither the split nor the number of threads shows in the bits.
  */
 #include "backend/cpu/product.h"
 
-// Up to here the calling thread quantises alone: cheaper than a barrier (2048 values take half a microsecond).
+// Up to here the calling thread quantises alone: cheaper than a barrier (2048 values take half a
+// microsecond).
 enum { SERIAL_QUANT = 16384 };
-// Runs that a thread takes, at least: enough to even out a slow thread, few enough to keep reads long (decode) and
-// blocks tall (prefill).
+// Runs that a thread takes, at least: enough to even out a slow thread, few enough to keep reads long
+// (decode) and blocks tall (prefill).
 enum { RUNS_PER_THREAD = 16 };
 
 typedef struct linear_job {
@@ -47,7 +48,8 @@ static lg_span unit_span(const linear_job *j, int64_t unit)
 }
 
 // Units [from, to) of one part, counted from its first row.
-static void part_units(const linear_job *j, const lg_part *part, int64_t from, int64_t to, lg_span next, void *tiles)
+static void part_units(const linear_job *j, const lg_part *part, int64_t from, int64_t to, lg_span next,
+                       void *tiles)
 {
     int row = (int)(from * j->unit_rows), end = (int)(to * j->unit_rows);
     int step = j->n_cols == 1 ? end - row : j->unit_rows;
@@ -57,15 +59,16 @@ static void part_units(const linear_job *j, const lg_part *part, int64_t from, i
     for (; row < end; row += step) {
         bool last = end - row <= step;
 
-        lg_product(j->c, &(lg_product_args){.w = part->w,
-                                            .row = row,
-                                            .n_rows = last ? end - row : step,
-                                            .x = &j->acts[lg_product_act(j->c, part->w)],
-                                            .n_cols = j->n_cols,
-                                            .y = part->y.p + row,
-                                            .y_stride = (size_t)part->y.stride,
-                                            .next = last ? next : lg_product_span(part->w, 0, row + step, step),
-                                            .tiles = tiles});
+        lg_product(j->c,
+                   &(lg_product_args){.w = part->w,
+                                      .row = row,
+                                      .n_rows = last ? end - row : step,
+                                      .x = &j->acts[lg_product_act(j->c, part->w)],
+                                      .n_cols = j->n_cols,
+                                      .y = part->y.p + row,
+                                      .y_stride = (size_t)part->y.stride,
+                                      .next = last ? next : lg_product_span(part->w, 0, row + step, step),
+                                      .tiles = tiles});
     }
 }
 
@@ -106,8 +109,8 @@ static void work(void *ctx, int thread, int n_threads)
     }
 }
 
-// Rows of a unit and units of a run: long runs for a few columns, which stream from memory; for many columns blocks
-// that share unpacked tiles, smaller where there are many threads to feed.
+// Rows of a unit and units of a run: long runs for a few columns, which stream from memory; for many columns
+// blocks that share unpacked tiles, smaller where there are many threads to feed.
 static void split(linear_job *j)
 {
     int64_t rows = 0, threads = j->c->n_threads;
