@@ -294,6 +294,7 @@ class Screen(Case):
         t.expect("tem ")
         t.send("\x15/cpy\r")
         t.expect("did you mean '/copy'")
+        t.expect("> ")
         self.leave(t)
 
     def test_history_file(self):
