@@ -132,7 +132,7 @@ LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const ui
 
 /* Decode reads a matrix front to back in groups of four rows, and a group's rows start anew too often for the
  * hardware to follow. So each step over a group fetches as many bytes as it uses, this far ahead. */
-enum { LG_AHEAD = 4096 };
+enum { LG_AHEAD = 8192 };
 LG_INLINE void fetch_ahead(const uint8_t *p, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)

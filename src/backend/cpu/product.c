@@ -14,7 +14,7 @@ enum { GEMM_MIN_COLS = 4 };
 enum { TILES_BYTES = 192 << 10, COLS_BYTES = 128 << 10, MIN_GROUP = 32 };
 
 // Few columns: bytes of the next piece to fetch at once; the kernel's own fetching covers what follows.
-enum { START_BYTES = 4096 };
+enum { START_BYTES = 8192 };
 
 static lg_mat matrix(const lg_weight *w, int expert)
 {
