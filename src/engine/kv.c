@@ -74,6 +74,23 @@ lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class
     return LG_OK;
 }
 
+lg_status lg_kv_add_draft(lg_kv *kv, const lg_kv_class *draft, int max_rows, int spare, lg_err *err)
+{
+    lg_kv_class *c = &kv->cls[LG_KV_DRAFT];
+
+    LG_ASSERT(kv->pos == 0 && draft->id == LG_KV_DRAFT && draft->window > 0);
+    *c = *draft;
+    c->n_blocks = lg_kv_blocks(c, kv->ctx, max_rows) + spare;
+    LG_TRY(pool_create(kv->b, c, &kv->pool[LG_KV_DRAFT], kv->ctx, err));
+    for (int i = 0; i < LG_KV_CUTS; i++) {
+        kv->cut[i].draft_from = -1;
+        kv->cut[i].draft_block = malloc((size_t)cut_blocks(c) * sizeof *kv->cut[i].draft_block);
+        if (!kv->cut[i].draft_block)
+            return LG_FAIL(err, LG_E_NOMEM, "no memory for a list of KV blocks");
+    }
+    return LG_OK;
+}
+
 void lg_kv_destroy(lg_kv *kv)
 {
     for (int c = 0; c < LG_KV_CLASSES; c++) {
@@ -83,8 +100,10 @@ void lg_kv_destroy(lg_kv *kv)
         if (kv->cls[c].mem.p)
             kv->b->ops->release(kv->b, &kv->cls[c].mem);
     }
-    for (int i = 0; i < LG_KV_CUTS; i++)
+    for (int i = 0; i < LG_KV_CUTS; i++) {
         free(kv->cut[i].block);
+        free(kv->cut[i].draft_block);
+    }
     *kv = (lg_kv){0};
 }
 
@@ -211,7 +230,7 @@ bool lg_kv_holds(const lg_kv *kv, int64_t pos)
 {
     if (pos > kv->pos)
         return false;
-    for (int c = 0; c < LG_KV_CLASSES; c++) {
+    for (int c = 0; c < LG_KV_DRAFT; c++) {
         int64_t held = (int64_t)kv->pool[c].first * LG_KV_BLOCK;
         if (kv->cls[c].n_layer > 0 && pos > 0 && held > seen_from(&kv->cls[c], pos))
             return false;
@@ -223,7 +242,78 @@ static void drop_cut(lg_kv *kv, lg_kv_cut *cut)
 {
     for (int i = 0; i < cut->n; i++)
         lg_kv_release(kv, LG_KV_WINDOW, cut->block[i]);
-    cut->pos = cut->n = 0;
+    for (int i = 0; i < cut->draft_n; i++)
+        lg_kv_release(kv, LG_KV_DRAFT, cut->draft_block[i]);
+    cut->pos = cut->n = cut->draft_n = 0;
+    cut->draft_from = -1;
+}
+
+// Keeps the blocks that the drafter sees from the end of the sequence on.
+static void cut_draft(lg_kv *kv, lg_kv_cut *cut)
+{
+    const lg_kv_class *c = &kv->cls[LG_KV_DRAFT];
+    const lg_kv_pool *p = &kv->pool[LG_KV_DRAFT];
+
+    if (c->n_layer == 0 || kv->draft_to != kv->pos || kv->draft_from >= kv->draft_to)
+        return;
+    int64_t from = seen_from(c, kv->pos - 1);
+    cut->draft_from = kv->draft_from;
+    cut->draft_first = (int)((from > kv->draft_from ? from : kv->draft_from) / LG_KV_BLOCK);
+    cut->draft_n = lg_kv_entries(kv->pos) - cut->draft_first;
+    LG_ASSERT(cut->draft_first >= p->first && cut->draft_n <= cut_blocks(c));
+    for (int i = 0; i < cut->draft_n; i++) {
+        cut->draft_block[i] = p->table[cut->draft_first + i];
+        lg_kv_retain(kv, LG_KV_DRAFT, cut->draft_block[i]);
+    }
+}
+
+// Puts them back, or nothing where there are none.
+static void resume_draft(lg_kv *kv, const lg_kv_cut *cut)
+{
+    lg_kv_pool *p = &kv->pool[LG_KV_DRAFT];
+
+    for (int i = 0; i < cut->draft_n; i++)
+        lg_kv_retain(kv, LG_KV_DRAFT, cut->draft_block[i]);
+    for (int i = 0; i < p->n_table; i++)
+        drop_entry(kv, LG_KV_DRAFT, i);
+    for (int i = 0; i < cut->draft_n; i++)
+        p->table[cut->draft_first + i] = cut->draft_block[i];
+    p->first = cut->draft_n > 0 ? cut->draft_first : lg_kv_entries(cut->pos);
+    kv->draft_from = cut->draft_n > 0 ? cut->draft_from : cut->pos;
+    kv->draft_to = cut->pos;
+}
+
+int lg_kv_draft_skip(lg_kv *kv, int64_t pos, int n)
+{
+    if (pos != kv->draft_to || kv->draft_from % LG_KV_BLOCK) {
+        kv->draft_from = (int64_t)lg_kv_entries(pos) * LG_KV_BLOCK;
+        kv->draft_to = kv->draft_from;
+    }
+    return kv->draft_to - pos < n ? (int)(kv->draft_to - pos) : n;
+}
+
+void lg_kv_draft_commit(lg_kv *kv, int n)
+{
+    kv->draft_to += n;
+    LG_ASSERT(n == 0 || kv->draft_to <= kv->pos);
+}
+
+// The drafter's rows from `pos` on are forgotten; all of them where its window before `pos` is not held.
+static void truncate_draft(lg_kv *kv, int64_t pos)
+{
+    const lg_kv_class *c = &kv->cls[LG_KV_DRAFT];
+    lg_kv_pool *p = &kv->pool[LG_KV_DRAFT];
+    int64_t held = (int64_t)p->first * LG_KV_BLOCK, from = seen_from(c, pos);
+
+    if (c->n_layer == 0)
+        return;
+    if (pos < kv->draft_to)
+        kv->draft_to = pos;
+    if (kv->draft_to < pos || kv->draft_from >= pos || held > (from > kv->draft_from ? from : kv->draft_from))
+        kv->draft_from = kv->draft_to = 0;
+    // a block that is half gone stays so: the context starts anew at the next one
+    if (p->first > lg_kv_entries(pos))
+        p->first = lg_kv_entries(pos);
 }
 
 void lg_kv_cut_here(lg_kv *kv)
@@ -244,6 +334,7 @@ void lg_kv_cut_here(lg_kv *kv)
         oldest.block[i] = p->table[oldest.first + i];
         lg_kv_retain(kv, LG_KV_WINDOW, oldest.block[i]);
     }
+    cut_draft(kv, &oldest);
     kv->cut[0] = oldest;
 }
 
@@ -266,6 +357,8 @@ static int64_t resume_at_cut(lg_kv *kv, int64_t pos)
     for (int i = 0; i < best->n; i++)
         p->table[best->first + i] = best->block[i];
     p->first = best->first;
+    if (kv->cls[LG_KV_DRAFT].n_layer > 0)
+        resume_draft(kv, best);
     return best->pos < pos ? best->pos : pos;
 }
 
@@ -283,6 +376,7 @@ int64_t lg_kv_truncate(lg_kv *kv, int64_t pos)
         if (pos == 0)
             p->first = 0;
     }
+    truncate_draft(kv, pos);
     kv->pos = pos;
     return pos;
 }

@@ -22,11 +22,15 @@ enum {
     LG_KV_CUTS = 2,         /* cuts that the pool has room for beside the live sequence */
 };
 
-/* Blocks of the window class that hold what a resume at `pos`, or at pos - 1, needs. */
+/* Blocks of the window class that hold what a resume at `pos`, or at pos - 1, needs; and of the drafter's
+ * context, if it was complete there. */
 typedef struct lg_kv_cut {
     int64_t pos; /* 0: none */
     int first, n; /* first table entry, how many */
     int32_t *block;
+    int64_t draft_from; /* -1: no rows of the drafter */
+    int draft_first, draft_n;
+    int32_t *draft_block;
 } lg_kv_cut;
 
 typedef struct lg_kv_pool {
@@ -45,6 +49,10 @@ typedef struct lg_kv {
     lg_kv_cut cut[LG_KV_CUTS]; /* the newest first */
     int64_t ctx;               /* most rows */
     int64_t pos;               /* rows held */
+    /* The drafter's context has the rows of positions [draft_from, draft_to); draft_from is a multiple of
+     * LG_KV_BLOCK. Its steps count positions from there, because attention sees every row back to position 0
+     * or to the window: what is not there must not have a position. */
+    int64_t draft_from, draft_to;
 } lg_kv;
 
 /* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time, and its
@@ -55,6 +63,10 @@ int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows);
  * a class. */
 LG_NODISCARD lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window,
                                     int64_t ctx, int max_rows, int spare, lg_kv *out, lg_err *err);
+/* Give an empty cache the class of the drafter's context (LG_KV_DRAFT, with a window). It grows and is
+ * truncated with the others; its rows are a bonus, never a condition of a rewind. */
+LG_NODISCARD lg_status lg_kv_add_draft(lg_kv *kv, const lg_kv_class *draft, int max_rows, int spare,
+                                       lg_err *err);
 void lg_kv_destroy(lg_kv *kv);
 
 /* Make the next n rows writable; they count only after lg_kv_commit. Outside a step. LG_E_LIMIT: past the
@@ -68,6 +80,12 @@ void lg_kv_commit(lg_kv *kv, int n);
 int64_t lg_kv_truncate(lg_kv *kv, int64_t pos);
 /* Whether lg_kv_truncate(pos) would keep pos rows without a cut. */
 bool lg_kv_holds(const lg_kv *kv, int64_t pos);
+
+/* Rows of positions [pos, pos + n), which must be grown or committed, are about to enter the drafter's
+ * context. Returns how many of the first of them must be left out: where the context does not reach up to
+ * `pos` it starts anew at the next block. The caller adds the others and then counts them. */
+int lg_kv_draft_skip(lg_kv *kv, int64_t pos, int n);
+void lg_kv_draft_commit(lg_kv *kv, int n);
 
 /* Make the end of the sequence a cut, in place of the oldest one. A cut lives until the sequence is truncated
  * below it. Does nothing where every rewind is possible anyway. */

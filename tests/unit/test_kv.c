@@ -356,6 +356,128 @@ static void random_walk(void **state)
     lg_kv_destroy(&kv);
 }
 
+// A cache with a drafter, whose rows follow those of the sequence.
+static lg_kv make_drafting(int64_t ctx, int window, int draft_window, int max_rows)
+{
+    lg_kv_class draft = make_class(LG_KV_DRAFT, draft_window);
+    lg_kv kv = make(ctx, window, max_rows, 0);
+
+    assert_int_equal(lg_kv_add_draft(&kv, &draft, max_rows, 0, NULL), LG_OK);
+    return kv;
+}
+
+// n more rows, which also enter the drafter's context.
+static void add_both(lg_kv *kv, int n)
+{
+    int64_t pos = kv->pos;
+
+    add(kv, n);
+    int skip = lg_kv_draft_skip(kv, pos, n);
+    lg_kv_draft_commit(kv, n - skip);
+    assert_true(lg_kv_check(kv));
+}
+
+static void assert_draft_visible(const lg_kv *kv)
+{
+    int64_t from = kv->pos - kv->cls[LG_KV_DRAFT].window + 1;
+
+    assert_int_equal(kv->draft_to, kv->pos);
+    for (int64_t p = from > kv->draft_from ? from : kv->draft_from; p < kv->pos; p++)
+        assert_true(kv->pool[LG_KV_DRAFT].table[p / LG_KV_BLOCK] >= 0);
+}
+
+static void drafter_follows(void **state)
+{
+    lg_kv kv = make_drafting(100000, 512, 512, 128);
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        add_both(&kv, i % 3 ? 128 : 1);
+        assert_int_equal(kv.draft_from, 0);
+        assert_draft_visible(&kv);
+    }
+    // a rejected verification is a length change for the drafter too
+    int64_t back = kv.pos - LG_KV_VERIFY_ROWS;
+    assert_int_equal(lg_kv_truncate(&kv, back), back);
+    assert_int_equal(kv.draft_from, 0);
+    assert_draft_visible(&kv);
+    // at a cut its rows are there again
+    lg_kv_cut_here(&kv);
+    for (int i = 0; i < 30; i++)
+        add_both(&kv, 128);
+    assert_int_equal(lg_kv_truncate(&kv, back), back);
+    assert_int_equal(kv.draft_from, 0);
+    assert_draft_visible(&kv);
+    assert_int_equal(lg_kv_truncate(&kv, 0), 0);
+    assert_int_equal(kv.draft_to, 0);
+    assert_true(lg_kv_check(&kv));
+    lg_kv_destroy(&kv);
+}
+
+static void drafter_starts_anew(void **state)
+{
+    lg_kv kv = make_drafting(100000, 512, 512, 128);
+
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        add(&kv, 100); // rows that the drafter never got
+    lg_kv_cut_here(&kv);
+    assert_int_equal(lg_kv_draft_skip(&kv, 1990, 10), 10);
+    assert_int_equal(kv.draft_from, 2048 - 2048 % LG_KV_BLOCK);
+    int64_t pos = kv.pos;
+    add(&kv, 100); // 2000 to 2100: the next block starts at 2048
+    assert_int_equal(lg_kv_draft_skip(&kv, pos, 100), 48);
+    lg_kv_draft_commit(&kv, 52);
+    assert_int_equal(kv.draft_from, 2048);
+    assert_draft_visible(&kv);
+    add_both(&kv, 1);
+    assert_int_equal(kv.draft_from, 2048);
+    // below its start there is nothing left of it
+    assert_int_equal(lg_kv_truncate(&kv, 2040), 2040);
+    assert_int_equal(kv.draft_from, kv.draft_to);
+    add_both(&kv, 64);
+    assert_int_equal(kv.draft_from, 2048);
+    assert_draft_visible(&kv);
+    // a cut without rows of the drafter
+    for (int i = 0; i < 30; i++)
+        add_both(&kv, 128);
+    assert_int_equal(lg_kv_truncate(&kv, 2000), 2000);
+    assert_true(lg_kv_check(&kv));
+    add_both(&kv, 128);
+    assert_int_equal(kv.draft_from, 2048);
+    lg_kv_destroy(&kv);
+}
+
+// A wider window than the model's: what the model can rewind, the drafter may have lost.
+static void drafter_walk(void **state)
+{
+    unsigned seed = 7;
+
+    (void)state;
+    for (int windows = 0; windows < 3; windows++) {
+        lg_kv kv = make_drafting(20000, windows == 1 ? 64 : 512, windows == 2 ? 64 : 512, 100);
+        for (int i = 0; i < 4000; i++) {
+            seed = seed * 1103515245u + 12345u;
+            int what = (int)(seed >> 16 & 15), n = (int)(seed >> 20 % 7 & 63) + 1;
+            if (kv.pos + 100 > 20000)
+                (void)lg_kv_truncate(&kv, (int64_t)(seed >> 8) % 20000);
+            else if (what < 9)
+                add_both(&kv, n);
+            else if (what < 11)
+                add(&kv, n);
+            else if (what < 12)
+                lg_kv_cut_here(&kv);
+            else
+                (void)lg_kv_truncate(&kv, kv.pos > n * 20 ? kv.pos - n * (what == 12 ? 20 : 1) : 0);
+            assert_true(lg_kv_check(&kv));
+            assert_true(kv.draft_from % LG_KV_BLOCK == 0 || kv.draft_from == kv.draft_to);
+            if (kv.draft_to == kv.pos)
+                assert_draft_visible(&kv);
+        }
+        lg_kv_destroy(&kv);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +491,9 @@ int main(void)
         cmocka_unit_test(no_free_block_is_an_error),
         cmocka_unit_test(cuts),
         cmocka_unit_test(random_walk),
+        cmocka_unit_test(drafter_follows),
+        cmocka_unit_test(drafter_starts_anew),
+        cmocka_unit_test(drafter_walk),
     };
 
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
