@@ -20,13 +20,13 @@ LONGEST = 15_000
 # share of all tokens
 SHARES = {
     "chat": 0.11,
-    "arith": 0.16,
-    "text": 0.11,
-    "code": 0.15,
-    "tools": 0.17,
-    "json": 0.08,
+    "arith": 0.15,
+    "text": 0.09,
+    "code": 0.14,
+    "tools": 0.19,
+    "json": 0.11,
     "recall": 0.15,
-    "mixed": 0.07,
+    "mixed": 0.06,
 }
 SYSTEMS = (
     "You are a helpful assistant.",

@@ -110,20 +110,60 @@ def shown(v):
     return "true" if v is True else "false" if v is False else "nothing" if v is None else str(v)
 
 
+# ways to hand over any field; which of them a test draws depends on the label too
+PLAIN = (
+    "the {label} is {v}",
+    "{label} {v}",
+    "{label}: {v}",
+    "with the {label} {v}",
+    "its {label} is {v}",
+    "{v} is the {label}",
+    "{label} = {v}",
+    "as {label} {v}",
+    "{label} is {v}",
+    "the {label}: {v}",
+    "{v} as the {label}",
+    "{v} as {label}",
+    "put {v} as the {label}",
+    "use {v} for the {label}",
+    "{v} for the {label}",
+    "{label} equals {v}",
+    "the {label} should be {v}",
+    "set {label} to {v}",
+    "{label} -> {v}",
+    "its {label}: {v}",
+    "with {label} of {v}",
+    "with a {label} of {v}",
+    "whose {label} is {v}",
+    "{label} ({v})",
+    "the {label} was {v}",
+    "where the {label} is {v}",
+    "and the {label} is {v}",
+    "has the {label} {v}",
+    "having {label} {v}",
+    "there the {label} reads {v}",
+)
+
+
+class Part(str):
+    """A piece of the text; `fixed`: it begins with a value, whose spelling must stay."""
+
+    fixed = False
+
+
 def sentence(d, field, v, who):
     label = field[0].replace("_", " ")
-    plain = (
-        f"the {label} is {{v}}",
-        f"{label} {{v}}",
-        f"{label}: {{v}}",
-        f"with the {label} {{v}}",
-        f"its {label} is {{v}}",
-        f"{{v}} is the {label}",
-        f"{label} = {{v}}",
-        f"as {label} {{v}}",
-    )
-    p = d.say(*(field[3] if d.chance(0.6) else plain))
-    return p.format(n=who, v=shown(v), av=article(shown(v)), yes="" if v else "not ")
+    if d.chance(0.45):
+        p = d.say(*field[3])
+    else:
+        p = d.say(*(t.replace("{label}", label) for t in PLAIN))
+    part = Part(p.format(n=who, v=shown(v), av=article(shown(v)), yes="" if v else "not "))
+    part.fixed = p.startswith("{")
+    return part
+
+
+def capital(part):
+    return part if getattr(part, "fixed", False) else part[0].upper() + part[1:]
 
 
 def choose(d, n, taken=()):
@@ -139,13 +179,11 @@ def choose(d, n, taken=()):
 def prose(d, parts):
     style = d.int(0, 3)
     if style == 0:
-        return " ".join(p[0].upper() + p[1:] + "." for p in parts)
+        return " ".join(capital(p) + "." for p in parts)
     if style == 1:
-        s = ", ".join(parts)
-        return s[0].upper() + s[1:] + "."
+        return ", ".join([capital(parts[0]), *parts[1:]]) + "."
     if style == 2:
-        s = join(parts)
-        return s[0].upper() + s[1:] + "."
+        return join([capital(parts[0]), *parts[1:]]) + "."
     return "; ".join(parts) + "."
 
 
@@ -215,7 +253,9 @@ def build(d):
         obj, parts = record(d, fields, who)
         if d.chance(0.3):
             d.r.shuffle(parts)
-        noise = [f"{d.first()} saw {article(d.thing())}", f"it was {d.pick(WEEKDAY)}", "that is all"]
+        noise = [f"{d.first()} saw {article(d.thing())}", "that is all"]
+        if not any(f[0] in ("day", "date") for f in fields):  # else it would be an answer too
+            noise.append(f"it was {d.pick(WEEKDAY)}")
         if d.chance(0.2):
             parts.insert(d.int(0, len(parts)), d.pick(noise))
         return shape(fields), obj, prose(d, parts or ["nothing is known"])

@@ -132,6 +132,17 @@ GENERIC = (
     "and {n} {v}",
     "{n}: {v}",
     "set {n} to {v}",
+    "with the {n} {v}",
+    "the {n} is {v}",
+    "use {v} as {n}",
+    "with {v} as the {n}",
+    "taking {v} for {n}",
+    "{n}={v}",
+    "the {n} should be {v}",
+    "whose {n} is {v}",
+    "with a {n} of {v}",
+    "for the {n} {v}",
+    "having the {n} {v}",
 )
 STYLES = (
     lambda v, n: f"{v}_{n}",
@@ -151,7 +162,7 @@ class Param:
             self.make = make or (lambda d: d.chance(0.6))
         elif x < 0.7:
             self.name, self.enum = d.pick(ENUMS)
-            self.type, self.about, self.phrases = "string", f"The {self.name}", GENERIC[:4]
+            self.type, self.about, self.phrases = "string", f"The {self.name}", GENERIC
             self.make = lambda d: d.pick(self.enum)
         else:
             base = d.pick(
@@ -194,7 +205,9 @@ class Param:
         if self.plain:
             return self.phrases[0 if v else 1]
         shown = join(v) if isinstance(v, list) else str(v).lower() if isinstance(v, bool) else str(v)
-        return d.say(*self.phrases).format(v=shown, n=label)
+        # a label that the tool's own phrases lack tells parameters of one kind apart
+        phrases = GENERIC if d.chance(0.35) else self.phrases
+        return d.say(*(p.replace("{n}", label) for p in phrases)).format(v=shown)
 
 
 class Tool:
