@@ -80,16 +80,25 @@ static lg_status make_host_buffers(lg_engine *e, bool debug, lg_err *err)
     e->heap = malloc(vocab * sizeof *e->heap);
     e->count = calloc(vocab, sizeof *e->count);
     e->allowed = malloc((vocab + 31) / 32 * sizeof *e->allowed);
+    e->legal = calloc((vocab + 31) / 32, sizeof *e->legal);
     e->cand_ids = malloc(cand * sizeof *e->cand_ids);
     e->cand_logits = malloc(cand * sizeof *e->cand_logits);
     if (debug) {
         size_t k = 2 * (size_t)e->hp.n_expert_used, hidden = (size_t)e->hp.hidden;
         e->debug_rows = malloc((size_t)e->work.max_rows * (k > hidden ? k : hidden) * sizeof(float));
     }
-    if (!e->tokens || !e->out_rows || !e->row || !e->heap || !e->count || !e->allowed || !e->cand_ids ||
-        !e->cand_logits || (debug && !e->debug_rows))
+    if (!e->tokens || !e->out_rows || !e->row || !e->heap || !e->count || !e->allowed || !e->legal ||
+        !e->cand_ids || !e->cand_logits || (debug && !e->debug_rows))
         return LG_FAIL(err, LG_E_NOMEM, "no memory for the engine's buffers");
     return LG_OK;
+}
+
+// A vocabulary without a token for each byte serves all but constrained replies.
+static lg_status make_trie(lg_engine *e, lg_err *err)
+{
+    lg_status st = lg_token_trie_create(e->vocab, &e->trie, &e->no_trie);
+
+    return st == LG_E_NOMEM ? LG_FAIL(err, st, "%s", e->no_trie.msg) : LG_OK;
 }
 
 // Everything behind the plan: weights, KV cache, scratch.
@@ -106,6 +115,7 @@ static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for
     LG_TRY(lg_work_create(e->b, &e->hp, &work, &e->work, err));
     e->prepared = true;
     LG_TRY(make_host_buffers(e, p->debug || p->routes, err));
+    LG_TRY(make_trie(e, err));
     return lg_think_tables_make(e->bpe, &e->think, err);
 }
 
@@ -168,6 +178,8 @@ void lg_engine_close(lg_engine *e)
     free(e->heap);
     free(e->count);
     free(e->allowed);
+    free(e->legal);
+    lg_token_trie_destroy(e->trie);
     free(e->cand_ids);
     free(e->cand_logits);
     free(e->debug_rows);
@@ -206,6 +218,15 @@ const lg_laguna *lg_engine_model(const lg_engine *e)
 lg_backend *lg_engine_backend(const lg_engine *e)
 {
     return e->b;
+}
+
+lg_status lg_engine_trie(const lg_engine *e, const lg_token_trie **out, lg_err *err)
+{
+    if (!e->trie)
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "this model cannot write constrained answers: %s",
+                       e->no_trie.msg);
+    *out = e->trie;
+    return LG_OK;
 }
 
 const lg_plan *lg_engine_plan(const lg_engine *e)

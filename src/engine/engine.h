@@ -12,6 +12,7 @@
 #include "engine/plan.h"
 #include "engine/sampler.h"
 #include "engine/think.h"
+#include "grammar/grammar.h"
 #include "text/reply.h"
 
 typedef struct lg_engine lg_engine;
@@ -46,6 +47,9 @@ const lg_bpe *lg_engine_bpe(const lg_engine *e);
 const lg_hparams *lg_engine_hparams(const lg_engine *e);
 const lg_laguna *lg_engine_model(const lg_engine *e);
 lg_backend *lg_engine_backend(const lg_engine *e);
+/* The vocabulary's tables for constraints, made when the engine is opened and immutable since: any thread.
+ * LG_E_UNSUPPORTED, with the reason, for a vocabulary that cannot write every text. */
+LG_NODISCARD lg_status lg_engine_trie(const lg_engine *e, const lg_token_trie **out, lg_err *err);
 const lg_plan *lg_engine_plan(const lg_engine *e);
 
 /* --- the live sequence: low level, for logits, perplexity, bench and generate --- */
@@ -96,6 +100,12 @@ typedef struct lg_gen_params {
     int64_t min_think;
     const lg_str *ban;    /* banned strings */
     size_t n_ban;
+    /* What the answer must be; NULL: free. Borrowed, and used by nobody else meanwhile. It holds after the
+     * reasoning, and the reply ends with it; stop strings are not looked for. */
+    lg_grammar *grammar;
+    bool grammar_calls;   /* the grammar is one of tool calls and holds only inside each call */
+    size_t grammar_prefix; /* the last tokens of the prompt that are the beginning of the value */
+    bool fast_forward;    /* tokens without a choice are evaluated together, not drawn one by one */
     lg_reply_params reply;
     size_t max_reply_bytes;
     atomic_bool *cancel;
@@ -108,6 +118,7 @@ typedef struct lg_gen_stats {
     int64_t prompt_tokens, cached_tokens, output_tokens;
     int64_t think_tokens;    /* of the output: inside the reasoning */
     int64_t injected_tokens; /* of the output: put there by the thinking bounds */
+    int64_t forced_tokens;   /* of the output: not drawn, because the grammar left no choice */
     uint64_t prefill_us, first_token_us, decode_us;
     lg_think_exit think_exit;
     lg_end end;

@@ -30,6 +30,9 @@ struct lg_engine {
     float *row;
     int32_t *heap, *count;
     uint32_t *allowed;   /* one bit a vocabulary entry */
+    uint32_t *legal;     /* as `allowed`, for the coming token of a constrained reply */
+    lg_token_trie *trie; /* NULL: no_trie says why */
+    lg_err no_trie;
     int32_t *cand_ids;   /* work.cand.max_cand + 1 */
     float *cand_logits;
     void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug or routes */

@@ -90,10 +90,12 @@ LG_NODISCARD lg_status lg_token_trie_create(const lg_vocab *v, lg_token_trie **o
 void lg_token_trie_destroy(lg_token_trie *t); /* takes NULL */
 size_t lg_token_trie_words(const lg_token_trie *t); /* 32-bit words of a mask */
 
-typedef enum lg_phase { LG_PHASE_THINK, LG_PHASE_ANSWER, LG_PHASE_DONE } lg_phase;
+/* FREE: nothing is constrained until <tool_call> comes; the grammar, which is one of calls, follows from there
+ * to the end of the call. */
+typedef enum lg_phase { LG_PHASE_THINK, LG_PHASE_ANSWER, LG_PHASE_DONE, LG_PHASE_FREE } lg_phase;
 
 /* Grammar and tables are borrowed and outlive the matcher. `start` is THINK while the prompt leaves the
- * reasoning open, else ANSWER. One trie a grammar: its masks are kept with it. */
+ * reasoning open, else ANSWER; or FREE. One trie a grammar: its masks are kept with it. */
 LG_NODISCARD lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start,
                                          lg_matcher **out, lg_err *err);
 void lg_matcher_destroy(lg_matcher *m); /* takes NULL */
@@ -104,8 +106,8 @@ bool lg_matcher_must_stop(const lg_matcher *m);
 size_t lg_matcher_n(const lg_matcher *m); /* tokens accepted so far */
 
 /* The tokens that may come: bit id of *mask. Valid until the next call on a matcher of this grammar. In THINK
- * all but end tokens and <tool_call>; in DONE the end tokens. LG_E_LIMIT or LG_E_NOMEM: this reply cannot go
- * on. */
+ * all but end tokens, <assistant> and <tool_call>; in DONE the end tokens; in FREE all. LG_E_LIMIT or
+ * LG_E_NOMEM: this reply cannot go on. */
 LG_NODISCARD lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err);
 /* Appends a token. *ok false: it is not legal here and nothing has changed. The end of reasoning, and of the
  * value, take effect between two tokens of one block as well. */

@@ -145,6 +145,7 @@ static bool alloc_masks(lg_token_trie *t)
     ok &= (t->safe = calloc(t->words, sizeof(uint32_t))) != NULL;
     ok &= (t->think = calloc(t->words, sizeof(uint32_t))) != NULL;
     ok &= (t->done = calloc(t->words, sizeof(uint32_t))) != NULL;
+    ok &= (t->free = calloc(t->words, sizeof(uint32_t))) != NULL;
     ok &= (t->same = calloc(t->n_vocab + 1, sizeof *t->same)) != NULL;
     return ok;
 }
@@ -152,6 +153,7 @@ static bool alloc_masks(lg_token_trie *t)
 lg_status lg_token_trie_create(const lg_vocab *v, lg_token_trie **out, lg_err *err)
 {
     lg_token_trie *t = calloc(1, sizeof *t);
+    const lg_special *sp = lg_vocab_special(v);
     size_t n_vocab = (size_t)lg_vocab_size(v), n = 0;
     entry *e = calloc(n_vocab + 1, sizeof *e), *part = calloc(n_vocab + 1, sizeof *part);
     uint32_t *open = NULL;
@@ -164,8 +166,6 @@ lg_status lg_token_trie_create(const lg_vocab *v, lg_token_trie **out, lg_err *e
     t->vocab = v;
     t->n_vocab = n_vocab;
     t->words = (n_vocab + 31) / 32;
-    t->eos[0] = lg_vocab_special(v)->eos;
-    t->eos[1] = lg_vocab_special(v)->eot;
     for (size_t i = 0; i < n_vocab; i++) {
         int32_t id = (int32_t)i;
         lg_tok_class class = lg_vocab_class(v, id);
@@ -184,9 +184,11 @@ lg_status lg_token_trie_create(const lg_vocab *v, lg_token_trie **out, lg_err *e
     for (size_t i = 0; i < n_vocab; i++) {
         int32_t id = (int32_t)i;
         t->same[i] = -1;
+        if (lg_vocab_class(v, id) != LG_TOK_UNUSED)
+            set_bit(t->free, id);
         if (lg_vocab_is_eog(v, id))
             set_bit(t->done, id);
-        else if (id != lg_vocab_special(v)->tool_call && lg_vocab_class(v, id) != LG_TOK_UNUSED)
+        else if (id != sp->tool_call && id != sp->assistant && lg_vocab_class(v, id) != LG_TOK_UNUSED)
             set_bit(t->think, id);
     }
     if (!fill(t, e, n, part, open)) {
@@ -218,6 +220,7 @@ void lg_token_trie_destroy(lg_token_trie *t)
     free(t->safe);
     free(t->think);
     free(t->done);
+    free(t->free);
     free(t->same);
     free(t);
 }

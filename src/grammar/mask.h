@@ -27,8 +27,7 @@ struct lg_token_trie {
     int32_t *same;                  /* another token of the same bytes, or -1 */
     uint32_t *slice[LG_SLICES], *safe; /* bit sets */
     uint32_t longest_safe;          /* in code points */
-    uint32_t *think, *done;
-    int32_t eos[2];
+    uint32_t *think, *done, *free;
 };
 
 /* The tokens whose bytes lead on from cfg, plus end tokens and control tokens where it admits them. `stack`

@@ -76,6 +76,23 @@ void lg_grammar_limit(lg_grammar *g, size_t bytes)
     g->limit = bytes;
 }
 
+// A value that is complete and cannot go on ends the answer, or the call.
+static void settle(lg_matcher *m, place *p)
+{
+    const lg_cfg *c = lg_auto_cfg(m->g->automaton, p->cfg);
+
+    if (p->phase == LG_PHASE_ANSWER && c->accept && c->n_item == 0)
+        p->phase = m->start == LG_PHASE_FREE ? LG_PHASE_FREE : LG_PHASE_DONE;
+}
+
+static place first_place(lg_matcher *m)
+{
+    place p = {lg_auto_start(m->g->automaton), (uint8_t)m->start};
+
+    settle(m, &p);
+    return p;
+}
+
 lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase start, lg_matcher **out,
                             lg_err *err)
 {
@@ -106,7 +123,7 @@ lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase star
     m->t = t;
     m->start = start;
     m->generation = g->generation;
-    m->at[0] = (place){lg_auto_start(g->automaton), (uint8_t)start};
+    m->at[0] = first_place(m);
     *out = m;
     m = NULL;
 out:
@@ -150,17 +167,25 @@ static bool advance(lg_matcher *m, place from, int32_t token, place *to)
 {
     lg_auto *a = m->g->automaton;
     const lg_token_trie *t = m->t;
+    const lg_special *sp = lg_vocab_special(t->vocab);
     bool end;
 
     *to = from;
     if (token < 0 || (size_t)token >= t->n_vocab)
         return false;
-    end = is_bit(t->done, token);
     if (from.phase == LG_PHASE_THINK) {
-        if (token == lg_vocab_special(t->vocab)->end_think)
+        if (token == sp->end_think)
             to->phase = LG_PHASE_ANSWER;
+        settle(m, to);
         return is_bit(t->think, token);
     }
+    if (from.phase == LG_PHASE_FREE) {
+        if (token != sp->tool_call)
+            return true;
+        from.cfg = lg_auto_start(a);
+        to->phase = LG_PHASE_ANSWER;
+    }
+    end = is_bit(t->done, token);
     if (from.phase == LG_PHASE_DONE || end) {
         to->phase = LG_PHASE_DONE;
         return end && (from.phase == LG_PHASE_DONE || lg_auto_cfg(a, from.cfg)->accept);
@@ -177,8 +202,7 @@ static bool advance(lg_matcher *m, place from, int32_t token, place *to)
     }
     if (to->cfg == LG_CFG_DEAD)
         return false;
-    if (lg_auto_cfg(a, to->cfg)->accept && lg_auto_cfg(a, to->cfg)->n_item == 0)
-        to->phase = LG_PHASE_DONE;
+    settle(m, to);
     return true;
 }
 
@@ -200,7 +224,7 @@ static lg_status refresh(lg_matcher *m, lg_err *err)
         lg_grammar_clear(m->g);
     if (m->generation == m->g->generation)
         return LG_OK;
-    m->at[0] = (place){lg_auto_start(m->g->automaton), (uint8_t)m->start};
+    m->at[0] = first_place(m);
     for (size_t i = 0; i < m->n; i++)
         if (!advance(m, m->at[i], m->token[i], &m->at[i + 1])) {
             LG_TRY(failure(m, err));
@@ -286,9 +310,11 @@ lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err)
     bool ready = false;
 
     LG_TRY(refresh(m, err));
-    if (m->at[m->n].phase != LG_PHASE_ANSWER) {
-        *mask = m->at[m->n].phase == LG_PHASE_THINK ? m->t->think : m->t->done;
-        return LG_OK;
+    switch (m->at[m->n].phase) {
+    case LG_PHASE_THINK: *mask = m->t->think; return LG_OK;
+    case LG_PHASE_DONE: *mask = m->t->done; return LG_OK;
+    case LG_PHASE_FREE: *mask = m->t->free; return LG_OK;
+    default: break;
     }
     cfg = m->at[m->n].cfg;
     if (!m->no_cache && g->cap_mask)

@@ -120,6 +120,9 @@ static symbol classify(const lg_reply *r, int32_t id)
 
     if (lg_vocab_is_eog(r->v, id))
         return SYM_EOG;
+    for (size_t i = 0; i < r->p.n_stop_id; i++)
+        if (id == r->p.stop_id[i])
+            return SYM_EOG;
     if (!lg_vocab_is_added(r->v, id) || r->p.raw)
         return SYM_TEXT;
     if (id == s->think)
@@ -315,6 +318,10 @@ lg_status lg_reply_feed(lg_reply *r, int32_t id, bool *done, lg_err *err)
         if (s != SYM_TEXT)
             take_symbol(r, s);
     }
+    if (r->p.one_call && r->n_completed > 0 && r->state != ST_ENDED) {
+        r->by_eog = true;
+        r->state = ST_ENDED;
+    }
     if (was_reasoning && lg_reply_now(r) == LG_PHASE_REASONING)
         r->n_reasoning++;
     *done = r->state == ST_ENDED;
@@ -325,7 +332,7 @@ static lg_finish finish_of(const lg_reply *r, lg_end how)
 {
     if (r->stop_index >= 0)
         return LG_FINISH_STOP;
-    if (r->by_eog)
+    if (r->by_eog || how == LG_END_SCHEMA)
         return r->n_completed > 0 ? LG_FINISH_TOOL_CALLS : LG_FINISH_STOP;
     return how == LG_END_LENGTH || how == LG_END_CANCELLED ? LG_FINISH_LENGTH : LG_FINISH_STOP;
 }
