@@ -9,27 +9,7 @@
 #include "app/figures.h"
 #include "base/clock.h"
 
-enum { SMALL_LIMIT = 256, BUDGET_MIN = 64, REPLY_MAX_BYTES = 64 << 20 };
-
-void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget)
-{
-    int64_t reserve;
-
-    if (!*thinking || limit <= 0)
-        return;
-    if (!explicitly && limit < SMALL_LIMIT) {
-        *thinking = false;
-        return;
-    }
-    if (*budget < 0)
-        return;
-    reserve = limit / 4 > BUDGET_MIN ? limit / 4 : BUDGET_MIN;
-    if (*budget + reserve <= limit)
-        return;
-    *budget = limit - reserve;
-    if (*budget < BUDGET_MIN)
-        *budget = -1;
-}
+enum { REPLY_MAX_BYTES = 64 << 20 };
 
 static size_t slices(const lg_list *list, lg_str *out, size_t max)
 {
@@ -96,22 +76,6 @@ lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
     return lg_vocab_template(v, &known);
 }
 
-/* The reply starts inside the reasoning iff the last of <think>, </think>, <assistant> in the prompt is
- * <think>. */
-static bool ends_in_thought(const lg_vocab *v, const lg_ids *prompt)
-{
-    const lg_special *sp = lg_vocab_special(v);
-
-    for (size_t i = prompt->n; i-- > 0;) {
-        if (prompt->p[i] == sp->think && sp->think >= 0)
-            return true;
-        if ((prompt->p[i] == sp->end_think && sp->end_think >= 0) ||
-            (prompt->p[i] == sp->assistant && sp->assistant >= 0))
-            return false;
-    }
-    return false;
-}
-
 static void on_event(void *ctx, const lg_event *ev)
 {
     lg_turn *t = ctx;
@@ -174,7 +138,7 @@ lg_status lg_turn_run(lg_turn *t, const lg_ids *prompt, lg_err *err)
                        prompt->n, (long long)ctx);
     if (a->random_seed)
         p.sampling.seed = new_seed();
-    p.reply.open_reasoning = !t->raw && ends_in_thought(v, prompt);
+    p.reply.open_reasoning = !t->raw && lg_chat_ends_in_reasoning(v, prompt->p, prompt->n);
     lg_show_begin(t->show);
     lg_bar_start(&bar, "reading the prompt", LG_BAR_TOKENS, t->app->set.color,
                  t->app->common.quiet || !isatty(STDERR_FILENO));

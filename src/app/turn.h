@@ -1,6 +1,6 @@
 /*
- * app/turn: one answer: the generation flags, the rules for limits and thinking budgets (api.md 1.10, 2), the
- * run with prefill bar and display, and the line of figures behind it. Shared by generate and chat.
+ * app/turn: one answer: the generation flags, the run with prefill bar and display, and the line of figures
+ * behind it. Shared by generate and chat.
  *
  * Everything runs on the main thread; Ctrl-C and a closed stdout set the cancel flag that the engine watches.
  */
@@ -61,10 +61,6 @@ typedef struct lg_asking {
 
 /* Fill `out` from flags and settings. Errors are LG_E_INPUT with the words to print; the exit status is 2. */
 LG_NODISCARD lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *out, lg_err *err);
-
-/* The small-limit rule and the fit rule: what a limit of `limit` tokens (<= 0: none) makes of thinking and
- * budget. */
-void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget);
 
 /* Template family of this vocabulary, or the one that the setting names. */
 lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v);

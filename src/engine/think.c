@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SMALL_LIMIT = 256, BUDGET_MIN = 64 }; // api.md 1.10, 2
+
 static const char wrap_text[] = "\nI have thought about this enough; now I will answer.\n";
 static const char *const cue_text[] = {"wait", "but", "hmm", "actually", "alternatively", "however"};
 
@@ -82,6 +84,26 @@ void lg_think_tables_free(lg_think_tables *t)
 {
     free(t->cue);
     *t = (lg_think_tables){0};
+}
+
+void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget)
+{
+    int64_t reserve;
+
+    if (!*thinking || limit <= 0)
+        return;
+    if (!explicitly && limit < SMALL_LIMIT) {
+        *thinking = false;
+        return;
+    }
+    if (*budget < 0)
+        return;
+    reserve = limit / 4 > BUDGET_MIN ? limit / 4 : BUDGET_MIN;
+    if (*budget + reserve <= limit)
+        return;
+    *budget = limit - reserve;
+    if (*budget < BUDGET_MIN)
+        *budget = -1;
 }
 
 void lg_think_init(lg_think *k, const lg_think_tables *t, const lg_vocab *v, int64_t max, int64_t min)

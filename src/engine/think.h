@@ -58,6 +58,10 @@ typedef struct lg_think {
     lg_think_exit exit;
 } lg_think;
 
+/* The small-limit rule and the fit rule (api.md 1.10, 2): what a limit of `limit` tokens (<= 0: none) makes of
+ * thinking, which the user asked for `explicitly` or not, and of its budget (< 0: none). */
+void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget);
+
 /* t is borrowed. max < 0: no bound; a floor `min` above the bound is lowered to it. */
 void lg_think_init(lg_think *k, const lg_think_tables *t, const lg_vocab *v, int64_t max, int64_t min);
 /* Before each token. `inside`: the parser is in the reasoning. Returns the id that must come, or -1 and adds

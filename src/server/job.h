@@ -88,6 +88,7 @@ typedef struct lg_job {
     lg_template_family family;
     const lg_tool *tool;   /* enabled tools, for typing arguments */
     size_t n_tool;
+    bool one_call;         /* the reply ends with its first complete call (no parallel calls) */
     int n_logprobs;        /* -1: none; else 0..20 top entries beside the chosen one */
     lg_constraint *constraint; /* compiled, shared; NULL: free. Released with the job */
     int priority;          /* -1, 0, 1 (native) */

@@ -531,3 +531,17 @@ lg_status lg_chat_encode(const lg_bpe *b, lg_rendered *r, lg_ids *out, lg_err *e
     LG_ASSERT(out->n > start && out->p[start] == lg_vocab_special(lg_bpe_vocab(b))->bos);
     return LG_OK;
 }
+
+bool lg_chat_ends_in_reasoning(const lg_vocab *v, const int32_t *ids, size_t n)
+{
+    const lg_special *sp = lg_vocab_special(v);
+
+    for (size_t i = n; i-- > 0;) {
+        if (ids[i] == sp->think && sp->think >= 0)
+            return true;
+        if ((ids[i] == sp->end_think && sp->end_think >= 0) ||
+            (ids[i] == sp->assistant && sp->assistant >= 0))
+            return false;
+    }
+    return false;
+}

@@ -46,6 +46,9 @@ typedef struct lg_reply_params {
     size_t n_tool;
     const lg_str *stop;    /* stop strings, content only */
     size_t n_stop;
+    const int32_t *stop_id; /* further ids that end the reply like an end-of-generation id */
+    size_t n_stop_id;
+    bool one_call;         /* the reply ends with the first call that is complete */
 } lg_reply_params;
 
 typedef struct lg_reply lg_reply;
@@ -53,8 +56,8 @@ LG_NODISCARD lg_status lg_reply_create(const lg_vocab *v, const lg_reply_params 
                                        lg_event_fn fn, void *ctx, lg_reply **out, lg_err *err);
 void lg_reply_destroy(lg_reply *r); /* takes NULL */
 
-/* One generated id. *done becomes true when the reply ended: an end-of-generation id, <assistant>, or a stop
- * string. */
+/* One generated id. *done becomes true when the reply ended: an end-of-generation or stop id, <assistant>, a
+ * stop string, or with one_call a complete call. */
 LG_NODISCARD lg_status lg_reply_feed(lg_reply *r, int32_t id, bool *done, lg_err *err);
 /* Flush what was held back; how generation ended when the last id did not end it itself. */
 LG_NODISCARD lg_status lg_reply_end(lg_reply *r, lg_end how, lg_finish *finish, lg_err *err);

@@ -26,7 +26,8 @@ static lg_chat_tools tools;
 typedef struct script {
     const char *text;
     lg_end how;
-    bool open, no_think, no_tools, raw, v2;
+    bool open, no_think, no_tools, raw, v2, one_call;
+    int32_t stop_id;
     const char *stop[3];
 } script;
 
@@ -40,7 +41,10 @@ static void run(const script *s, size_t step, tt_transcript *t, int *stop)
                          .open_reasoning = s->open,
                          .tool = s->no_tools ? NULL : tools.tool,
                          .n_tool = s->no_tools ? 0 : tools.n,
-                         .stop = stops};
+                         .stop = stops,
+                         .stop_id = &s->stop_id,
+                         .n_stop_id = s->stop_id > 0,
+                         .one_call = s->one_call};
     lg_reply *r = NULL;
     lg_finish finish;
     lg_err err = {0};
@@ -401,6 +405,19 @@ static void test_raw(void **state)
           .how = LG_END_LENGTH);
     CHECK("content ab\nfinish stop", "abSTOPc", .raw = true, .stop = {"STOP"}, .how = LG_END_LENGTH);
     CHECK("content x\nfinish stop", "x{24}", .raw = true, .open = true);
+    CHECK("content x\nfinish stop", "x{06}y{24}", .raw = true, .stop_id = 6, .how = LG_END_LENGTH);
+}
+
+static void test_one_call(void **state)
+{
+    (void)state;
+    CHECK("content a\nstart 0 ls\nargs 0 {}\nend 0\nfinish tool_calls", "a{25}ls{26}b{25}ls{26}{24}",
+          .one_call = true, .how = LG_END_LENGTH);
+    // a second <tool_call> closes the first call
+    CHECK("start 0 write\nargs 0 {\"path\":\"1\"}\nend 0\nfinish tool_calls",
+          "{25}write<arg_key>path</arg_key><arg_value>1</arg_value>{25}ls{26}{24}", .one_call = true,
+          .how = LG_END_LENGTH);
+    CHECK("content a<tool_call></tool_call>b\nfinish stop", "a{25}{26}b{24}", .one_call = true);
 }
 
 static void test_stop_strings(void **state)
@@ -631,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_phase_and_count),
         cmocka_unit_test(test_v2),
         cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_one_call),
         cmocka_unit_test(test_stop_strings),
         cmocka_unit_test(test_long_stop),
         cmocka_unit_test(test_limit),
