@@ -136,6 +136,7 @@ typedef struct lg_ops {
 
     /* compute */
     void (*embed)(lg_backend *b, const lg_tensor *out, const lg_weight *table); /* rows of step->ids */
+    /* out may be x */
     void (*rmsnorm)(lg_backend *b, const lg_tensor *out, const lg_tensor *x, const lg_weight *w, float eps);
     void (*add_rmsnorm)(lg_backend *b, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta,
                         const lg_weight *w, float eps); /* x += delta; out = norm(x) */
