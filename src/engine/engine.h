@@ -93,6 +93,9 @@ LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, size_t firs
 
 /* --- a whole reply --- */
 
+/* What a request may do with cached conversations: reuse and keep; reuse only; neither. */
+typedef enum lg_cache_mode { LG_CACHE_USE, LG_CACHE_NO_STORE, LG_CACHE_OFF } lg_cache_mode;
+
 typedef struct lg_gen_params {
     lg_sampling sampling;
     int64_t max_tokens;   /* <= 0: up to the context */

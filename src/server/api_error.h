@@ -43,7 +43,7 @@ typedef struct lg_api_error {
 
 /* Fill *e and return LG_E_INPUT (so that a parser can `return lg_api_fail(...)`). param may be NULL. Ill-formed
  * UTF-8 and control characters in the result are replaced. */
-LG_NODISCARD lg_status lg_api_fail(lg_api_error *e, lg_api_kind kind, const char *param, const char *fmt, ...)
+lg_status lg_api_fail(lg_api_error *e, lg_api_kind kind, const char *param, const char *fmt, ...)
     LG_PRINTF(4, 5);
 /* From a lower layer's error: INPUT, UNSUPPORTED and LIMIT are the client's (400), the rest is INTERNAL. The
  * subject of a field error becomes param. Returns err->code. */

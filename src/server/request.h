@@ -53,19 +53,27 @@ typedef enum lg_choice_mode { LG_CHOICE_AUTO, LG_CHOICE_NONE, LG_CHOICE_REQUIRED
 typedef struct lg_tool_choice {
     lg_choice_mode mode;
     lg_str only;          /* REQUIRED: this tool; empty: any */
-    bool parallel;        /* more than one call may be made */
+    const lg_str *allowed; /* REQUIRED: one of these; n_allowed 0: any */
+    size_t n_allowed;
+    bool parallel;        /* more than one call may be made; else the reply ends with the first */
+    int max_calls;        /* REQUIRED: most forced calls; 0 counts as 1 */
 } lg_tool_choice;
 typedef enum lg_format_kind { LG_FORMAT_TEXT, LG_FORMAT_JSON_OBJECT, LG_FORMAT_JSON_SCHEMA } lg_format_kind;
 typedef struct lg_format {
     lg_format_kind kind;
     const lg_json *schema;   /* JSON_SCHEMA; also the optional one of json_object */
-    const char *param;       /* the field that carries it: "response_format", "text.format", "output_config.format" */
+    const char *param;       /* the field that carries it: "response_format.json_schema.schema", "text.format.schema",
+                              * "output_config.format.schema" */
 } lg_format;
 /* Chat's tool_choice (also the older function_call), Chat's response_format and its aliases. Other dialects fill the
  * structs themselves. */
-LG_NODISCARD lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools, lg_tool_choice *out,
-                                              lg_api_error *e);
+LG_NODISCARD lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools, lg_arena *a,
+                                              lg_tool_choice *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_request_format(const lg_json *body, lg_format *out, lg_api_error *e);
+/* One format object {"type": ...} (may be NULL), called `param` in messages; `holder` is the object that has name and
+ * schema of a json_schema, `schema_param` what its schema is called. */
+LG_NODISCARD lg_status lg_request_format_of(const lg_json *f, const char *param, const lg_json *holder,
+                                            const char *schema_param, lg_format *out, lg_api_error *e);
 
 /* The common end of every parse of a chat-like request. `c`: messages and tools as the dialect translated them (its
  * family, thinking, history, generation_prompt and tool fields are set here). Resolves limit, small-limit and fit
