@@ -207,6 +207,70 @@ static bool text_part(const lg_json *part, lg_str *out)
     return true;
 }
 
+// What another service's own tools left in the history; nothing that the model could use.
+static bool is_foreign(const lg_json *part)
+{
+    static const char *const whole[] = {"server_tool_use", "mcp_tool_use", "container_upload", "compaction"};
+    lg_str type = lg_json_str(field(part, "type"));
+
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
+        if (lg_str_eqz(type, whole[i]))
+            return true;
+    return lg_str_ends(type, LG_STR("_tool_result"));
+}
+
+// A line and its end, unless there is nothing in it.
+static void join_line(joiner *j, const lg_json *line)
+{
+    if (lg_json_str(line).n == 0)
+        return;
+    join_add(j, lg_json_str(line));
+    join_add(j, LG_STR("\n"));
+}
+
+static bool join_texts(joiner *j, const lg_json *parts)
+{
+    lg_str s;
+
+    if (lg_json_is(parts, LG_JSON_STRING)) {
+        join_add(j, lg_json_str(parts));
+        return true;
+    }
+    for (size_t i = 0; i < lg_json_len(parts); i++) {
+        if (!text_part(lg_json_at(parts, i), &s))
+            return false;
+        join_add(j, s);
+    }
+    return lg_json_is(parts, LG_JSON_ARRAY);
+}
+
+// Documents and search results whose content is text stand in the prompt as title, source and text. False for
+// anything else.
+static bool quoted_text(const lg_json *part, joiner *to)
+{
+    const lg_json *source = field(part, "source");
+    joiner j = {.a = to->a};
+    bool known = false;
+
+    if (field_is(part, "type", "document")) {
+        join_line(&j, field(part, "title"));
+        join_line(&j, field(part, "context"));
+        if (field_is(source, "type", "text") && lg_json_is(field(source, "data"), LG_JSON_STRING))
+            known = join_texts(&j, field(source, "data"));
+        else if (field_is(source, "type", "content"))
+            known = join_texts(&j, field(source, "content"));
+    } else if (field_is(part, "type", "search_result")) {
+        join_line(&j, field(part, "title"));
+        join_line(&j, source);
+        known = join_texts(&j, field(part, "content"));
+    }
+    if (!known)
+        return false;
+    join_add(to, joined(&j));
+    to->full = to->full || j.full;
+    return true;
+}
+
 static bool is_tool_result(const lg_json *part)
 {
     return field_is(part, "type", "tool_result");
@@ -238,6 +302,12 @@ static lg_status one_part(const lg_json *part, lg_role role, bool drop_images, c
         return bad_part(path, "", err, "must be an object with a type");
     if (text_part(part, &s)) {
         join_add(&to->text, s);
+        return LG_OK;
+    }
+    if (is_foreign(part) || quoted_text(part, &to->text))
+        return LG_OK;
+    if (field_is(part, "type", "tool_reference")) {
+        join_add(&to->text, lg_json_str(field(part, "tool_name")));
         return LG_OK;
     }
     if (assistant && (field_is(part, "type", "thinking") || field_is(part, "type", "reasoning"))) {

@@ -18,6 +18,8 @@
 #include "support/texts.h"
 #include "text/chat_json.h"
 
+enum { EVEN_CUTS = 24, RANDOM_CUTS = 200 }; // steps of 0 (whole texts) to 24 bytes; seeds
+
 static int n_failed;
 
 static void report(const lg_json *c, const char *what, lg_str got, lg_str want)
@@ -142,8 +144,32 @@ typedef struct turn {
     lg_reply_params p;
 } turn;
 
-// Runs the case's chunks with texts cut into `step` bytes.
-static void run_parse(const turn *t, size_t step, tt_transcript *got)
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u; // splitmix64
+
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+// Feeds the text in pieces of random length, each in one call of the encoder.
+static bool feed_random(lg_reply *r, lg_str text, uint64_t *random)
+{
+    bool done = false;
+
+    while (text.n > 0 && !done) {
+        uint64_t bits = next_random(random);
+        size_t most = (bits & 3) == 0 ? text.n : 1 + (bits >> 2) % 12, n = 1 + (bits >> 32) % most;
+        n = n < text.n ? n : text.n;
+        done = tt_feed(r, (lg_str){text.p, n}, 0);
+        text = (lg_str){text.p + n, text.n - n};
+    }
+    return done;
+}
+
+// Runs the case's chunks with texts cut into `step` bytes, or where `random` (not NULL) has it.
+static void run_parse(const turn *t, size_t step, uint64_t *random, tt_transcript *got)
 {
     const lg_json *chunks = lg_json_get(t->c, "chunks");
     lg_str end = lg_json_str(lg_json_get(t->c, "end"));
@@ -163,7 +189,7 @@ static void run_parse(const turn *t, size_t step, tt_transcript *got)
         if (lg_json_i64(lg_json_get(chunk, "id"), &id))
             assert_int_equal(lg_reply_feed(r, (int32_t)id, &done, &err), LG_OK);
         else
-            done = tt_feed(r, lg_json_str(chunk), step);
+            done = random ? feed_random(r, lg_json_str(chunk), random) : tt_feed(r, lg_json_str(chunk), step);
     }
     assert_int_equal(lg_reply_end(r, how, &finish, &err), LG_OK);
     tt_transcript_finish(got, tt_finish_name(finish));
@@ -184,12 +210,13 @@ static void parse_case(void *ctx, const lg_json *c)
     assert_true(lg_json_bool(lg_json_get(c, "prompt_thinking_open"), &t.p.open_reasoning));
     t.p.thinking = t.p.open_reasoning;
     expected(lg_json_get(c, "expect"), &want);
-    for (size_t step = 0; step <= 24; step++) {
+    for (size_t i = 0; i <= EVEN_CUTS + RANDOM_CUTS; i++) {
         tt_transcript got;
-        run_parse(&t, step, &got);
+        uint64_t random = i;
+        run_parse(&t, i, i > EVEN_CUTS ? &random : NULL, &got);
         if (!lg_str_eq(lg_buf_str(&got.out), lg_buf_str(&want.out))) {
-            char what[32];
-            (void)snprintf(what, sizeof what, "parse, step %zu", step);
+            char what[48];
+            (void)snprintf(what, sizeof what, "parse, %s %zu", i > EVEN_CUTS ? "cut at random, seed" : "step", i);
             report(c, what, lg_buf_str(&got.out), lg_buf_str(&want.out));
         }
         lg_buf_free(&got.out);

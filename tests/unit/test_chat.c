@@ -147,6 +147,21 @@ static void test_foreign_parts(void **state)
         "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"r\"},{\"type\":\"redacted_thinking\"},"
         "{\"type\":\"text\",\"text\":\"c\"},{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{\"k\":\"v\"}}]}",
         "<assistant></think>c<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call></assistant>\n");
+    // text of documents and search results is quoted, what other services' tools left behind is not
+    check_turns(
+        "{\"role\":\"user\",\"content\":[{\"type\":\"document\",\"title\":\"T\",\"source\":{\"type\":\"text\","
+        "\"media_type\":\"text/plain\",\"data\":\"d\"}},{\"type\":\"document\",\"source\":{\"type\":\"content\","
+        "\"content\":[{\"type\":\"text\",\"text\":\"e\"}]}},{\"type\":\"search_result\",\"source\":\"u\","
+        "\"title\":\"S\",\"content\":[{\"type\":\"text\",\"text\":\"f\"}]}]}",
+        "<user>T\ndeS\nu\nf</user>\n");
+    check_turns(
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"server_tool_use\",\"id\":\"s\",\"name\":\"web_search\","
+        "\"input\":{}},{\"type\":\"web_search_tool_result\",\"tool_use_id\":\"s\",\"content\":[]},"
+        "{\"type\":\"text\",\"text\":\"c\"}]}",
+        "<assistant></think>c</assistant>\n");
+    check_turns("{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"content\":[{\"type\":\"tool_reference\","
+                "\"tool_name\":\"grep\"},{\"type\":\"document\",\"source\":{\"type\":\"base64\"}}]}]}",
+                "<tool_response>grep[image]</tool_response>\n");
     render(
         &f,
         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"},{\"type\":\"text\",\"text\":\"x\"}]}]}",
@@ -301,6 +316,8 @@ static void test_errors(void **state)
          "messages[0].content[0].type: must name the kind of part, such as \"text\""},
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_use\",\"name\":\"x\"}]}]}",
          "messages[0].content[0].type: \"tool_use\" is not supported here; content must be text"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"url\"}}]}]}",
+         "messages[0].content[0].type: \"document\" is not supported here; content must be text"},
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\"}]}]}",
          "messages[0].content[0].name: must be a non-empty string"},
         {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":{}}]}",
