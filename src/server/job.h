@@ -101,6 +101,7 @@ typedef struct lg_job {
 
     lg_arena arena;        /* limit from settings */
     lg_json_doc *doc;      /* the body */
+    lg_json_doc *made;     /* schemas of the dialect's own, for tools that a client names by type only; may be NULL */
 
     /* --- engine --- */
     atomic_bool cancel;
