@@ -3,8 +3,8 @@
  * to it. A zeroed guide is a free reply, for which every call is harmless. The engine's thread.
  *
  * A mask depends only on the tokens taken so far. For a block of drafts: lg_guide_check says how many are
- * legal; then for each row write its mask and take the draft behind it; lg_guide_back returns to the part that
- * was kept.
+ * legal; then for each row write its mask and take the draft behind it; lg_guide_back returns to the part
+ * that was kept.
  */
 #ifndef LG_ENGINE_GUIDE_H
 #define LG_ENGINE_GUIDE_H
@@ -14,11 +14,12 @@
 typedef struct lg_guide {
     lg_matcher *m; /* NULL: free */
     const lg_token_trie *trie;
-    bool calls;    /* only tool calls follow the grammar */
+    bool calls; /* only tool calls follow the grammar */
 } lg_guide;
 
 /* Grammar and tables are borrowed. `thinking`: the reply begins inside the reasoning, and the grammar holds
- * after it. `calls`: the grammar is one of tool calls and holds from each <tool_call> on to the call's end. */
+ * after it. `calls`: the grammar is one of tool calls and holds from each <tool_call> on to the call's end.
+ */
 LG_NODISCARD lg_status lg_guide_start(lg_guide *g, lg_grammar *grammar, const lg_token_trie *trie,
                                       bool thinking, bool calls, lg_err *err);
 void lg_guide_end(lg_guide *g); /* back to a free reply */

@@ -63,8 +63,11 @@ void lg_compile_fail(lg_compiler *c, lg_grammar_code code, const char *fmt, ...)
     c->why.pointer[0] = 0;
     if (code != LG_GRAMMAR_SCHEMA_TOO_LARGE)
         lg_schema_pointer(c, c->at, c->at_key, c->why.pointer, sizeof c->why.pointer);
-    c->status = LG_FAIL(c->err, status_of(code), "schema at %.100s: %s",
-                        c->why.pointer[0] ? c->why.pointer : "the root", text);
+    if (c->what)
+        c->status = LG_FAIL(c->err, status_of(code), "%s: %s", c->what, text);
+    else
+        c->status = LG_FAIL(c->err, status_of(code), "schema at %.100s: %s",
+                            c->why.pointer[0] ? c->why.pointer : "the root", text);
     longjmp(c->fail, 1);
 }
 
@@ -162,6 +165,7 @@ static lg_status run(lg_compile_fn fn, const void *ctx, const lg_grammar_options
     lg_json_free(c->doc);
     lg_arena_free(&c->tmp);
     if (st == LG_OK && out) {
+        atomic_store(&g->size, g->memory.used);
         st = lg_grammar_start(g, err);
         if (st == LG_E_LIMIT && why)
             *why = (lg_grammar_error){.code = LG_GRAMMAR_TOO_COMPLEX};

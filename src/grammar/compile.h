@@ -54,6 +54,7 @@ typedef struct lg_compiler {
     const lg_grammar_options *opt;
     lg_program *prog;
     char prefix[48]; /* of every pointer */
+    const char *what; /* is being compiled, when it is no schema */
     /* where a fault is reported: a node and up to two tokens below it */
     uint32_t at;
     lg_str at_key[2];

@@ -27,6 +27,7 @@ typedef enum lg_whitespace { LG_WS_NATURAL, LG_WS_COMPACT, LG_WS_FREE } lg_white
 typedef struct lg_grammar_options {
     lg_whitespace whitespace;
     bool one_of_any;     /* read oneOf as anyOf */
+    bool any_order;      /* properties in any order; else in that of the schema */
     bool ignore_formats; /* an unknown `format` is an annotation */
 } lg_grammar_options;
 
@@ -63,23 +64,40 @@ LG_NODISCARD lg_status lg_grammar_schema(lg_str schema, const lg_grammar_options
 /* Any JSON object. */
 LG_NODISCARD lg_status lg_grammar_json_object(const lg_grammar_options *opt, lg_grammar **out, lg_err *err);
 
+/* The texts that the pattern matches as a whole; without quotes. The pattern is ECMA-262 with the `u` flag.
+ */
+LG_NODISCARD lg_status lg_grammar_regex(lg_str pattern, lg_grammar **out, lg_grammar_error *why, lg_err *err);
+/* One of n texts; without quotes. */
+LG_NODISCARD lg_status lg_grammar_choice(const lg_str *text, size_t n, lg_grammar **out,
+                                         lg_grammar_error *why, lg_err *err);
+
+/* TYPED: arguments follow the schema. ANY: whatever may stand between the name and the end of the call. OFF:
+ * not callable; it keeps its number in pointers. */
+typedef enum lg_tool_mode { LG_TOOL_TYPED, LG_TOOL_ANY, LG_TOOL_OFF } lg_tool_mode;
+
 /* A tool that may be called. `parameters` is the text of its JSON Schema; empty: it takes none. */
 typedef struct lg_grammar_tool {
     lg_str name, parameters;
+    lg_tool_mode mode;
 } lg_grammar_tool;
 
-/* One call (or up to max_calls in a row) of one of the tools, in the model's own form: the control token
- * tool_call, the name, keys and values, the control token end_tool_call. Arguments are the declared ones, in
- * the order of the schema; an argument that is always a string is raw text, one that never is JSON, any other
- * raw text without constraint. Only the declared names are written, also where additionalProperties would
- * admit more. Pointers in *why begin with /tools/N/function/parameters. A name is LG_GRAMMAR_INVALID_SCHEMA
- * when it is empty or holds '<', and so is the name of a parameter that holds '<'. */
+/* One call (or up to max_calls in a row) of one of the tools, or, where `schema` is not empty, a value that
+ * it admits in place of the calls. A call has the model's own form: the control token tool_call, the name,
+ * keys and values, the control token end_tool_call. Arguments are the declared ones, in the order of the
+ * schema; an argument that is always a string is raw text, one that never is JSON, any other raw text without
+ * constraint. Only the declared names are written, also where additionalProperties would admit more. Pointers
+ * in *why begin with /tools/N/function/parameters, those of `schema` with nothing. A name is
+ * LG_GRAMMAR_INVALID_SCHEMA when it is empty or holds '<', and so is the name of a parameter that holds '<'.
+ */
 LG_NODISCARD lg_status lg_grammar_tools(const lg_grammar_tool *tool, size_t n, int max_calls,
-                                        const lg_special *special, const lg_grammar_options *opt,
-                                        lg_grammar **out, lg_grammar_error *why, lg_err *err);
+                                        const lg_special *special, lg_str schema,
+                                        const lg_grammar_options *opt, lg_grammar **out,
+                                        lg_grammar_error *why, lg_err *err);
 void lg_grammar_destroy(lg_grammar *g); /* takes NULL; after its matchers */
 /* Bytes that its automaton and masks take now. */
 size_t lg_grammar_bytes(const lg_grammar *g);
+/* All that it takes, as of the end of its last matcher; any thread. */
+size_t lg_grammar_size(const lg_grammar *g);
 /* Bound for the automaton (default 32 MiB); what has grown past it is dropped when a matcher is next asked.
  */
 void lg_grammar_limit(lg_grammar *g, size_t bytes);
@@ -87,11 +105,11 @@ void lg_grammar_limit(lg_grammar *g, size_t bytes);
 /* Tables over the ordinary tokens of a vocabulary, which must live as long. LG_E_INPUT when one of the bytes
  * that text can contain is no token of its own: then not every text could be written. */
 LG_NODISCARD lg_status lg_token_trie_create(const lg_vocab *v, lg_token_trie **out, lg_err *err);
-void lg_token_trie_destroy(lg_token_trie *t); /* takes NULL */
+void lg_token_trie_destroy(lg_token_trie *t);       /* takes NULL */
 size_t lg_token_trie_words(const lg_token_trie *t); /* 32-bit words of a mask */
 
-/* FREE: nothing is constrained until <tool_call> comes; the grammar, which is one of calls, follows from there
- * to the end of the call. */
+/* FREE: nothing is constrained until <tool_call> comes; the grammar, which is one of calls, follows from
+ * there to the end of the call. */
 typedef enum lg_phase { LG_PHASE_THINK, LG_PHASE_ANSWER, LG_PHASE_DONE, LG_PHASE_FREE } lg_phase;
 
 /* Grammar and tables are borrowed and outlive the matcher. `start` is THINK while the prompt leaves the
@@ -119,6 +137,8 @@ LG_NODISCARD lg_status lg_matcher_check(lg_matcher *m, const int32_t *ids, size_
  * are not accepted yet. Where another token could take part of the forced text and more, the choice is the
  * model's and the token is left out. Possibly none. */
 LG_NODISCARD lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err *err);
+/* What may come next, for people: up to eight bytes, as in `"}", ",", byte 0xc3`, or "the end". */
+LG_NODISCARD lg_status lg_matcher_expected(lg_matcher *m, lg_buf *out, lg_err *err);
 /* Forgets all but the first n tokens; constant time. n is at most lg_matcher_n. */
 void lg_matcher_rollback(lg_matcher *m, size_t n);
 

@@ -5,6 +5,8 @@
 #ifndef LG_GRAMMAR_GRAMMAR_INT_H
 #define LG_GRAMMAR_GRAMMAR_INT_H
 
+#include <stdatomic.h>
+
 #include "base/arena.h"
 #include "grammar/automaton.h"
 #include "grammar/mask.h"
@@ -18,6 +20,7 @@ struct lg_grammar {
     size_t limit;
     uint32_t generation; /* counts how often the automaton was cleared */
     /* masks of configurations, replaced in turn; allocated when the first matcher comes */
+    _Atomic size_t size; /* lg_grammar_size */
     size_t mask_words;
     uint32_t n_mask, cap_mask, next_mask;
     uint32_t *mask_cfg;

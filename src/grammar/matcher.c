@@ -23,8 +23,8 @@ struct lg_matcher {
     lg_phase start;
     uint32_t generation;
     size_t n, cap;
-    place *at;      // n + 1: before each token, and now
-    int32_t *token; // n
+    place *at;       // n + 1: before each token, and now
+    int32_t *token;  // n
     uint32_t *stack; // of a walk
     uint32_t *own;   // mask when it is not kept
     bool no_slices, no_cache;
@@ -69,6 +69,11 @@ void lg_grammar_clear(lg_grammar *g)
 size_t lg_grammar_bytes(const lg_grammar *g)
 {
     return lg_auto_bytes(g->automaton) + g->n_mask * g->mask_words * sizeof(uint32_t);
+}
+
+size_t lg_grammar_size(const lg_grammar *g)
+{
+    return atomic_load(&g->size);
 }
 
 void lg_grammar_limit(lg_grammar *g, size_t bytes)
@@ -135,6 +140,8 @@ void lg_matcher_destroy(lg_matcher *m)
 {
     if (!m)
         return;
+    if (m->g)
+        atomic_store(&m->g->size, m->g->memory.used + lg_grammar_bytes(m->g));
     free(m->at);
     free(m->token);
     free(m->stack);
@@ -418,6 +425,37 @@ lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err 
         lg_auto_back(a);
     lg_buf_free(&text);
     return st == LG_OK ? failure(m, err) : st;
+}
+
+lg_status lg_matcher_expected(lg_matcher *m, lg_buf *out, lg_err *err)
+{
+    enum { SHOWN = 8 };
+    lg_auto *a = m->g->automaton;
+    uint32_t cfg;
+    int n = 0;
+
+    LG_TRY(refresh(m, err));
+    cfg = m->at[m->n].cfg;
+    if (lg_matcher_phase(m) != LG_PHASE_ANSWER) {
+        (void)lg_buf_addz(out, lg_matcher_phase(m) == LG_PHASE_DONE ? "the end" : "anything");
+        return LG_OK;
+    }
+    for (int b = 0; b < 256 && n <= SHOWN; b++) {
+        if (lg_auto_next(a, cfg, (uint8_t)b) == LG_CFG_DEAD)
+            continue;
+        (void)lg_buf_addz(out, n == 0 ? "" : n < SHOWN ? ", " : ", ...");
+        if (n++ == SHOWN)
+            break;
+        if (b == '"')
+            (void)lg_buf_addz(out, "'\"'");
+        else if (b >= ' ' && b < 0x7f)
+            (void)lg_buf_addf(out, "\"%c\"", b);
+        else
+            (void)lg_buf_addf(out, "byte 0x%02x", b);
+    }
+    if (n == 0)
+        (void)lg_buf_addz(out, lg_auto_cfg(a, cfg)->accept ? "the end" : "a tool call");
+    return failure(m, err);
 }
 
 void lg_matcher_caches(lg_matcher *m, bool slices, bool cache)

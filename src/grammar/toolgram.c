@@ -8,21 +8,22 @@
 
 #include "grammar/emit.h"
 
-#define KEY_OPEN "<arg_key>"
+#define KEY_OPEN     "<arg_key>"
 #define KEY_TO_VALUE "</arg_key><arg_value>"
-#define VALUE_CLOSE "</arg_value>"
+#define VALUE_CLOSE  "</arg_value>"
 
 typedef struct tools {
     const lg_grammar_tool *tool;
     size_t n;
     int max_calls;
     const lg_special *special;
+    lg_str schema;
 } tools;
 
 typedef struct argument { // what a value may be
     bool text, other;
-    bool every;    // any text at all
-    bool one;      // a single alternative: its lengths are kept as numbers
+    bool every; // any text at all
+    bool one;   // a single alternative: its lengths are kept as numbers
     uint32_t min, max;
     uint32_t n;
     lg_dfa dfa;
@@ -176,60 +177,111 @@ static void emit_tool(lg_writer *w, const tools *t, size_t i, uint32_t from, uin
     lg_emit_rules(w);
 }
 
+// Arguments that follow no schema: nothing, or any text that is no more of a name.
+static void emit_any(lg_writer *w, uint32_t from, uint32_t end)
+{
+    lg_mark mark = lg_arena_mark(&w->c->tmp);
+    lg_dfa text = lg_regex_dfa(w->c, LG_STR("^[<\\s]"));
+    uint32_t term = lg_lower_string(w->c, LG_TERM_RAW, &text, 0, LG_NONE);
+
+    lg_arena_reset(&w->c->tmp, mark);
+    (void)lg_emit_edge(w, from, end, LG_EDGE_EPS, 0);
+    (void)lg_emit_edge(w, from, end, LG_EDGE_TERM, term);
+}
+
+// The names, and behind each a state.
+static void emit_tool_names(lg_writer *w, const tools *t, uint32_t from, uint32_t *target)
+{
+    lg_compiler *c = w->c;
+    lg_program *p = w->p;
+    lg_str *word = LG_TMP(c, lg_str, t->n + 1);
+    uint32_t *number = LG_TMP(c, uint32_t, t->n + 1), n = 0;
+    lg_edge *e;
+
+    for (size_t i = 0; i < t->n; i++) {
+        lg_str own = t->tool[i].name;
+        target[i] = lg_emit_state(w);
+        if (t->tool[i].mode == LG_TOOL_OFF)
+            continue;
+        if (own.n == 0 || lg_str_find(own, LG_STR("<"), 0) != SIZE_MAX)
+            lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA,
+                            "the name of a tool may not be empty or hold \"<\"");
+        word[n] = (lg_str){LG_PERM(c, char, own.n), own.n};
+        memcpy((char *)word[n].p, own.p, own.n);
+        number[n++] = (uint32_t)i;
+    }
+    if (n == 0)
+        lg_compile_fail(c, LG_GRAMMAR_UNSATISFIABLE, "there is no tool to call");
+    p->object =
+        lg_emit_more(w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
+    p->object[p->n_object] = (lg_object){.n = (uint32_t)t->n,
+                                         .target = target,
+                                         .max = LG_NONE,
+                                         .req_after = LG_PERM(c, uint32_t, t->n + 1),
+                                         .height = LG_PERM(c, uint16_t, t->n + 1)};
+    e = lg_emit_edge(w, from, from, LG_EDGE_TERM, lg_lower_words(c, word, n, number));
+    e->object = p->n_object++;
+    e->hi = (uint32_t)t->n - 1;
+}
+
+// The rule of the values that stand in place of calls; `from` leads into it.
+static void emit_value_instead(lg_writer *w, lg_str schema, uint32_t from)
+{
+    lg_compiler *c = w->c;
+    uint32_t id, root;
+
+    lg_schema_read(c, schema);
+    id = LG_WHOLE(c->root);
+    root = lg_lower_conj(c, &id, 1, false);
+    lg_lower_all(c, root);
+    id = lg_emit_rule(w, root);
+    lg_emit_rules(w);
+    (void)lg_emit_edge(w, from, w->p->rule[id].start, LG_EDGE_EPS, 0);
+    lg_compile_lower(c); // arguments are lowered otherwise: nothing may be shared with them
+}
+
 static void compile_tools(lg_compiler *c, const void *ctx)
 {
     const tools *t = ctx;
     lg_writer w = {.c = c, .p = c->prog};
     lg_program *p = c->prog;
-    uint32_t start, name, end, final, *target = LG_PERM(c, uint32_t, t->n + 1),
-                                      *number = LG_TMP(c, uint32_t, t->n + 1);
-    lg_str *word = LG_TMP(c, lg_str, t->n + 1);
+    uint32_t first, start, name, end, final, *target = LG_PERM(c, uint32_t, t->n + 1);
     lg_edge *e;
 
     lg_compile_lower(c);
-    c->tools = c->no_end_tag = true;
     lg_emit_gaps(&w);
+    first = lg_emit_state(&w);
     start = lg_emit_state(&w);
     name = lg_emit_state(&w);
     end = lg_emit_state(&w);
     final = lg_emit_state(&w);
     p->state[final].final = true;
+    if (t->schema.n)
+        emit_value_instead(&w, t->schema, first);
+    c->tools = c->no_end_tag = true;
     p->rule = lg_emit_more(&w, p->rule, p->n_rule, &p->cap_rule, sizeof *p->rule, LG_MAX_RULES, "rules");
-    p->rule[p->n_rule] = (lg_rule){start, 0};
+    p->rule[p->n_rule] = (lg_rule){first, 0};
     p->root = p->n_rule++;
+    (void)lg_emit_edge(&w, first, start, LG_EDGE_EPS, 0);
     e = lg_emit_edge(&w, start, name, LG_EDGE_TOKEN, (uint32_t)t->special->tool_call);
     e->count = true;
     e->top = LG_NONE;
     (void)lg_emit_edge(&w, end, final, LG_EDGE_TOKEN, (uint32_t)t->special->end_tool_call);
     e = lg_emit_edge(&w, final, start, LG_EDGE_EPS, 0);
     e->below = (uint32_t)(t->max_calls > 1 ? t->max_calls : 1);
-    for (size_t i = 0; i < t->n; i++) {
-        lg_str own = t->tool[i].name;
-        if (own.n == 0 || lg_str_find(own, LG_STR("<"), 0) != SIZE_MAX)
-            lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA,
-                            "the name of a tool may not be empty or hold \"<\"");
-        word[i] = (lg_str){LG_PERM(c, char, own.n), own.n};
-        memcpy((char *)word[i].p, own.p, own.n);
-        number[i] = (uint32_t)i;
-        target[i] = lg_emit_state(&w);
-    }
-    p->object =
-        lg_emit_more(&w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
-    p->object[p->n_object] = (lg_object){.n = (uint32_t)t->n, .target = target, .max = LG_NONE,
-                                         .req_after = LG_PERM(c, uint32_t, t->n + 1),
-                                         .height = LG_PERM(c, uint16_t, t->n + 1)};
-    e = lg_emit_edge(&w, name, name, LG_EDGE_TERM, lg_lower_words(c, word, (uint32_t)t->n, number));
-    e->object = p->n_object++;
-    e->hi = (uint32_t)t->n - 1;
+    emit_tool_names(&w, t, name, target);
     for (size_t i = 0; i < t->n; i++)
-        emit_tool(&w, t, i, target[i], end);
+        if (t->tool[i].mode == LG_TOOL_TYPED)
+            emit_tool(&w, t, i, target[i], end);
+        else if (t->tool[i].mode == LG_TOOL_ANY)
+            emit_any(&w, target[i], end);
 }
 
 lg_status lg_grammar_tools(const lg_grammar_tool *tool, size_t n, int max_calls, const lg_special *special,
-                           const lg_grammar_options *opt, lg_grammar **out, lg_grammar_error *why,
-                           lg_err *err)
+                           lg_str schema, const lg_grammar_options *opt, lg_grammar **out,
+                           lg_grammar_error *why, lg_err *err)
 {
-    tools t = {tool, n, max_calls, special};
+    tools t = {tool, n, max_calls, special, schema};
 
     if (n == 0 || special->tool_call < 0 || special->end_tool_call < 0)
         return LG_FAIL(err, LG_E_INPUT,

@@ -262,10 +262,10 @@ static lg_status compile_tools(const lg_json *c, lg_grammar **g, lg_grammar_erro
             continue;
         lg_buf_init(&text[n], 1 << 20);
         (void)lg_json_dump(lg_json_get(f, "parameters"), &text[n]);
-        tool[n] = (lg_grammar_tool){name, lg_buf_str(&text[n])};
+        tool[n] = (lg_grammar_tool){.name = name, .parameters = lg_buf_str(&text[n])};
         n++;
     }
-    st = lg_grammar_tools(tool, n, 1, lg_vocab_special(tt_vocab()), NULL, g, why, err);
+    st = lg_grammar_tools(tool, n, 1, lg_vocab_special(tt_vocab()), (lg_str){0}, NULL, g, why, err);
     while (n)
         lg_buf_free(&text[--n]);
     return st;

@@ -205,11 +205,12 @@ static void test_tools(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        lg_grammar_tool tool = {lg_str_of(cases[i].name), lg_str_of(cases[i].parameters)};
+        lg_grammar_tool tool = {.name = lg_str_of(cases[i].name),
+                                .parameters = lg_str_of(cases[i].parameters)};
         lg_grammar *g = NULL;
         lg_grammar_error why = {0};
         lg_err err = {0};
-        (void)!lg_grammar_tools(&tool, 1, 1, &special, NULL, &g, &why, &err);
+        (void)!lg_grammar_tools(&tool, 1, 1, &special, (lg_str){0}, NULL, &g, &why, &err);
         assert_string_equal(lg_grammar_code_name(why.code), cases[i].code);
         assert_string_equal(why.pointer, cases[i].pointer);
         lg_grammar_destroy(g);
