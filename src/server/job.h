@@ -91,6 +91,7 @@ typedef struct lg_job {
     bool one_call;         /* the reply ends with its first complete call (no parallel calls) */
     int n_logprobs;        /* -1: none; else 0..20 top entries beside the chosen one */
     lg_constraint *constraint; /* compiled, shared; NULL: free. Released with the job */
+    size_t grammar_prefix; /* the last tokens of the prompt that are the beginning of the constrained value */
     int priority;          /* -1, 0, 1 (native) */
     lg_cache_mode cache;
     uint64_t scope;        /* cache salt of the API key; 0 = shared */

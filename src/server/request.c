@@ -352,7 +352,7 @@ lg_status lg_request_format(const lg_json *body, lg_format *out, lg_api_error *e
                                 out, e));
     for (size_t i = 0; i < sizeof alias / sizeof *alias && out->kind == LG_FORMAT_TEXT; i++)
         if (alias[i].schema)
-            *out = (lg_format){LG_FORMAT_JSON_SCHEMA, alias[i].schema, alias[i].param};
+            *out = (lg_format){.kind = LG_FORMAT_JSON_SCHEMA, .schema = alias[i].schema, .param = alias[i].param};
     return LG_OK;
 }
 

@@ -64,6 +64,7 @@ typedef struct lg_format {
     const lg_json *schema;   /* JSON_SCHEMA; also the optional one of json_object */
     const char *param;       /* the field that carries it: "response_format.json_schema.schema", "text.format.schema",
                               * "output_config.format.schema" */
+    const lg_json *options;  /* native: format.options; else NULL */
 } lg_format;
 /* Chat's tool_choice (also the older function_call), Chat's response_format and its aliases. Other dialects fill the
  * structs themselves. */

@@ -183,9 +183,10 @@ lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job 
         return lg_api_fail(e, LG_API_INVALID, NULL, "the request needs more than %zu bytes of memory",
                            job->arena.limit);
     LG_TRY(make_prompt(s, r, job, e));
-    if (!r->count_only)
-        job->history = c;
-    return LG_OK;
+    if (r->count_only)
+        return LG_OK;
+    job->history = c;
+    return lg_request_prefix(s, r, job, e);
 }
 
 lg_status lg_request_raw(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e)

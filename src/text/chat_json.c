@@ -616,6 +616,15 @@ static lg_status read_tool(const lg_json *f, const char *path, lg_arena *a, lg_s
                              text, err);
 }
 
+// `strict` beside the name, or on the tool around it.
+static bool is_strict(const lg_json *outer, const lg_json *f)
+{
+    bool yes = false;
+
+    (void)lg_json_bool(field(f, "strict") ? field(f, "strict") : field(outer, "strict"), &yes);
+    return yes;
+}
+
 static lg_status check_list(const lg_json *list, const char *name, lg_err *err)
 {
     if (list && !lg_json_is(list, LG_JSON_ARRAY)) {
@@ -631,6 +640,7 @@ lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_
     size_t n_tools, n_functions, n;
     lg_str *text;
     lg_tool *tool;
+    bool *strict;
     char path[64];
 
     tools = lg_json_is(tools, LG_JSON_NULL) ? NULL : tools;
@@ -647,7 +657,8 @@ lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_
     }
     text = LG_NEW_N(a, lg_str, n);
     tool = LG_NEW_N(a, lg_tool, n);
-    if (!text || !tool)
+    strict = LG_NEW_N(a, bool, n);
+    if (!text || !tool || !strict)
         return no_memory(a, err);
     for (size_t i = 0; i < n_tools; i++) {
         const lg_json *t = lg_json_at(tools, i);
@@ -657,12 +668,13 @@ lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_
         }
         (void)snprintf(path, sizeof path, "tools[%zu].function", i);
         LG_TRY(read_tool(field(t, "function"), path, a, &text[i], &tool[i], err));
+        strict[i] = is_strict(t, field(t, "function"));
     }
     for (size_t i = 0; i < n_functions; i++) {
         (void)snprintf(path, sizeof path, "functions[%zu]", i);
         LG_TRY(read_tool(lg_json_at(functions, i), path, a, &text[n_tools + i], &tool[n_tools + i], err));
     }
-    *out = (lg_chat_tools){text, tool, n};
+    *out = (lg_chat_tools){.canonical = text, .tool = tool, .n = n, .strict = strict};
     return LG_OK;
 }
 

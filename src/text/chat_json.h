@@ -20,6 +20,7 @@ typedef struct lg_chat_tools {
     const lg_str *canonical; /* as rendered */
     const lg_tool *tool;     /* as the reply parser wants them */
     size_t n;
+    const bool *strict;      /* `strict` of each; NULL: none has it */
 } lg_chat_tools;
 
 /* `messages` must be an array; an empty one is fine. drop_images: parts that are no text become "[image]". */
