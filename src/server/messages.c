@@ -223,6 +223,15 @@ static lg_status translate(const lg_service *s, const lg_json *body, lg_job *job
     return LG_OK;
 }
 
+// A prompt that does not fit, in the words that clients of this API match on.
+static lg_status say_too_long(lg_status st, lg_api_error *e)
+{
+    if (st != LG_OK && e->n_ctx > 0)
+        (void)snprintf(e->message, sizeof e->message, "prompt is too long: %lld tokens > %lld maximum",
+                       (long long)e->n_prompt_tokens, (long long)e->n_ctx);
+    return st;
+}
+
 static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json *body, lg_job *job, lg_api_error *e)
 {
     translation *t;
@@ -236,7 +245,7 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     LG_TRY(lg_request_stop(body, "", "stop_sequences", job, e));
     t->request.limit = limit;
     t->request.limit_given = limit > 0;
-    LG_TRY(lg_request_chat(s, &t->request, job, e));
+    LG_TRY(say_too_long(lg_request_chat(s, &t->request, job, e), e));
     lg_random_id("msg_", job->id, sizeof job->id);
     return lg_messages_state(job, job->model.n > 0 ? job->model : lg_str_of(s->model_id), t->request.think.hide, e);
 }

@@ -81,6 +81,7 @@ static lg_status no_memory(const lg_arena *a, lg_api_error *e)
 typedef struct tool_parts {
     lg_str name, description; /* p NULL: none */
     const lg_json *parameters;
+    bool strict;
 } tool_parts;
 
 static lg_status with_schema(const lg_json *t, size_t index, tool_parts *out, lg_api_error *e)
@@ -96,6 +97,7 @@ static lg_status with_schema(const lg_json *t, size_t index, tool_parts *out, lg
         return wrong(e, index, "input_schema", "a JSON Schema object");
     if (description)
         out->description = lg_json_str(description);
+    (void)lg_json_bool(field(t, "strict"), &out->strict);
     return LG_OK;
 }
 
@@ -124,6 +126,7 @@ lg_status lg_messages_tools(const lg_json *tools, lg_arena *a, lg_json_doc **mad
     size_t n = lg_json_len(tools), n_kept = 0;
     lg_str *text;
     lg_tool *tool;
+    bool *strict;
     lg_err err = {0};
 
     if (tools && !lg_json_is(tools, LG_JSON_NULL) && !lg_json_is(tools, LG_JSON_ARRAY))
@@ -133,7 +136,8 @@ lg_status lg_messages_tools(const lg_json *tools, lg_arena *a, lg_json_doc **mad
                            LG_CHAT_MAX_TOOLS);
     text = LG_NEW_N(a, lg_str, n);
     tool = LG_NEW_N(a, lg_tool, n);
-    if (!text || !tool)
+    strict = LG_NEW_N(a, bool, n);
+    if (!text || !tool || !strict)
         return no_memory(a, e);
     for (size_t i = 0; i < n; i++) {
         const lg_json *t = lg_json_at(tools, i);
@@ -151,8 +155,9 @@ lg_status lg_messages_tools(const lg_json *tools, lg_arena *a, lg_json_doc **mad
         }
         if (lg_chat_tool_text(parts.name, parts.description, parts.parameters, a, &text[n_kept], &err) != LG_OK)
             return no_memory(a, e);
+        strict[n_kept] = parts.strict;
         tool[n_kept++] = (lg_tool){parts.name, parts.parameters};
     }
-    *out = (lg_chat_tools){text, tool, n_kept};
+    *out = (lg_chat_tools){.canonical = text, .tool = tool, .strict = strict, .n = n_kept};
     return LG_OK;
 }
