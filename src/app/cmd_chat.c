@@ -243,8 +243,10 @@ static int run(lg_app *app)
         return LG_EXIT_USAGE;
     }
     if (lg_app_engine_params(app, &params, &err) != LG_OK ||
-        lg_app_engine_open(app, &params, &e, &err) != LG_OK)
+        lg_app_engine_open(app, &params, &e, &err) != LG_OK) {
+        lg_asking_free(&asking);
         return lg_app_fail(&err);
+    }
     c.term = lg_term_of(stderr, app->set.color);
     lg_buf_init(&c.attached, LG_INPUT_MAX);
     lg_buf_init(&c.scratch, 2 * LG_INPUT_MAX);
@@ -259,6 +261,7 @@ static int run(lg_app *app)
     }
     lg_input_close(c.input);
     lg_talk_free(&c.talk);
+    lg_asking_free(&asking);
     lg_buf_free(&c.attached);
     lg_buf_free(&c.scratch);
     lg_engine_close(e);

@@ -180,7 +180,7 @@ static int run(lg_app *app)
     own *o = app->own;
     lg_engine_params params;
     lg_engine *e = NULL;
-    lg_asking asking;
+    lg_asking asking = {0};
     lg_str prompt;
     lg_err err = {0};
     char *heap = NULL;
@@ -212,6 +212,7 @@ static int run(lg_app *app)
 out:
     lg_engine_close(e);
     lg_show_free(&show);
+    lg_asking_free(&asking);
     free(heap);
     return rc;
 }

@@ -3,13 +3,15 @@
  */
 #include "app/turn.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "app/figures.h"
 #include "base/clock.h"
+#include "base/file.h"
 
-enum { REPLY_MAX_BYTES = 64 << 20 };
+enum { REPLY_MAX_BYTES = 64 << 20, SCHEMA_MAX = 1 << 20 };
 
 static size_t slices(const lg_list *list, lg_str *out, size_t max)
 {
@@ -21,6 +23,36 @@ static size_t slices(const lg_list *list, lg_str *out, size_t max)
     return n;
 }
 
+// What --json-schema, --json-object or --regex ask for.
+static lg_status make_constraint(const lg_gen_opts *gen, lg_constraint **out, lg_err *err)
+{
+    lg_constraint_spec s = {.kind = gen->json_schema   ? LG_CONSTRAIN_SCHEMA
+                                    : gen->json_object ? LG_CONSTRAIN_JSON_OBJECT
+                                                       : LG_CONSTRAIN_REGEX};
+    int n = (gen->json_schema != NULL) + gen->json_object + (gen->regex != NULL);
+    char *text = NULL;
+    lg_status st = LG_OK;
+
+    if (n > 1)
+        return LG_FAIL(err, LG_E_INPUT, "--json-schema, --json-object and --regex exclude each other");
+    if (n == 0)
+        return LG_OK;
+    if (gen->json_schema)
+        st = lg_read_all(gen->json_schema, SCHEMA_MAX, &text, &s.schema.n, err);
+    if (gen->json_schema)
+        s.schema.p = text;
+    else if (gen->regex)
+        s.schema = lg_str_of(gen->regex);
+    if (st == LG_OK)
+        st = lg_constraint_get(NULL, &s, out, NULL, err);
+    if (st != LG_OK && gen->json_schema)
+        (void)lg_err_subject(err, "%s", gen->json_schema);
+    else if (st != LG_OK && gen->regex)
+        (void)lg_err_subject(err, "--regex");
+    free(text);
+    return st;
+}
+
 lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *out, lg_err *err)
 {
     const lg_settings *s = &app->set;
@@ -30,9 +62,6 @@ lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *o
                    .family = s->chat_template};
     enum { N_TEXTS = sizeof a.stop / sizeof a.stop[0] };
 
-    if (gen->json_schema || gen->json_object || gen->regex)
-        return LG_FAIL(err, LG_E_INPUT, "%s is not in this version yet",
-                       gen->json_schema ? "--json-schema" : gen->regex ? "--regex" : "--json-object");
     if (gen->stop.n > 16 || gen->ban.n > N_TEXTS)
         return LG_FAIL(err, LG_E_INPUT,
                        gen->stop.n > 16 ? "more than 16 --stop texts" : "more than %d --ban-string texts",
@@ -61,8 +90,15 @@ lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *o
                                                            : LG_HISTORY_TAIL;
     a.n_stop = slices(&gen->stop, a.stop, N_TEXTS);
     a.n_ban = slices(&gen->ban, a.ban, N_TEXTS);
+    LG_TRY(make_constraint(gen, &a.constraint, err));
     *out = a;
     return LG_OK;
+}
+
+void lg_asking_free(lg_asking *a)
+{
+    lg_constraint_release(a->constraint);
+    a->constraint = NULL;
 }
 
 lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
@@ -74,6 +110,18 @@ lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
     if (strcmp(a->family, "v2") == 0)
         return LG_TEMPLATE_V2;
     return lg_vocab_template(v, &known);
+}
+
+/* How much of an answer the prompt ends in: what lies behind the closed reasoning (chat goes on with a stopped
+ * one). */
+static size_t begun(const lg_vocab *v, const lg_ids *prompt)
+{
+    const lg_special *sp = lg_vocab_special(v);
+
+    for (size_t n = 0; n < prompt->n; n++)
+        if (prompt->p[prompt->n - 1 - n] == sp->end_think)
+            return n;
+    return 0;
 }
 
 static void on_event(void *ctx, const lg_event *ev)
@@ -139,6 +187,9 @@ lg_status lg_turn_run(lg_turn *t, const lg_ids *prompt, lg_err *err)
     if (a->random_seed)
         p.sampling.seed = new_seed();
     p.reply.open_reasoning = !t->raw && lg_chat_ends_in_reasoning(v, prompt->p, prompt->n);
+    lg_constraint_apply(a->constraint, &p);
+    if (a->constraint && !t->raw && !p.reply.open_reasoning)
+        p.grammar_prefix = begun(v, prompt);
     lg_show_begin(t->show);
     lg_bar_start(&bar, "reading the prompt", LG_BAR_TOKENS, t->app->set.color,
                  t->app->common.quiet || !isatty(STDERR_FILENO));

@@ -10,6 +10,7 @@
 #include "app/app.h"
 #include "app/progress.h"
 #include "app/show.h"
+#include "engine/constraint.h"
 
 /* Flags of generate and chat: member `gen` of the command's own struct. */
 typedef struct lg_gen_opts {
@@ -37,9 +38,12 @@ enum { LG_BUDGET_UNSET = -2 };
                   "end the answer before this text; may be repeated"),                                     \
         LG_OPTION(own, gen.ban, "ban-string", 0, list, "TEXT", NULL, NULL,                                 \
                   "a text the model must not write; may be repeated"),                                     \
-        LG_OPTION(own, gen.json_schema, "json-schema", 0, str, "FILE", NULL, NULL, "not in this version"), \
-        LG_OPTION(own, gen.json_object, "json-object", 0, bool, "", NULL, NULL, "not in this version"),    \
-        LG_OPTION(own, gen.regex, "regex", 0, str, "R", NULL, NULL, "not in this version")
+        LG_OPTION(own, gen.json_schema, "json-schema", 0, str, "FILE", NULL, NULL,                         \
+                  "the answer is JSON that this JSON Schema admits"),                                      \
+        LG_OPTION(own, gen.json_object, "json-object", 0, bool, "", NULL, NULL,                            \
+                  "the answer is a JSON object"),                                                          \
+        LG_OPTION(own, gen.regex, "regex", 0, str, "R", NULL, NULL,                                        \
+                  "the answer matches this regular expression from end to end")
 
 #define LG_GEN_SETTINGS                                                                    \
     LG_SET_thinking, LG_SET_default_budget, LG_SET_history_thinking, LG_SET_chat_template, \
@@ -57,10 +61,12 @@ typedef struct lg_asking {
     size_t n_stop, n_ban;
     lg_history history;
     const char *family; /* auto, s21, v2 */
+    lg_constraint *constraint; /* of every answer; NULL: free */
 } lg_asking;
 
-/* Fill `out` from flags and settings. Errors are LG_E_INPUT with the words to print; the exit status is 2. */
+/* Fill `out` from flags and settings. An error has the words to print; the exit status is 2. */
 LG_NODISCARD lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *out, lg_err *err);
+void lg_asking_free(lg_asking *a); /* one of its copies; a zeroed one is fine */
 
 /* Template family of this vocabulary, or the one that the setting names. */
 lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v);

@@ -161,10 +161,36 @@ class Ends(Case):
         self.one_line(r, 1, "stdout", "No space left")
 
 
+class Constrained(Case):
+    def ask(self, *words, schema=None):
+        if schema is not None:
+            path = os.path.join(lib.PLACE, "schema.json")
+            with open(path, "w") as f:
+                f.write(schema)
+            words = ("--json-schema", path, *words)
+        return run("generate", "-m", model(), "-p", "hi", "--json", *words)
+
+    def test_the_answer_has_the_shape_and_the_thinking_is_as_ever(self):
+        out = json.loads(self.ask(schema='{"enum": ["red", "green"]}').stdout)
+        self.assertIn(json.loads(out["content"]), ("red", "green"))
+        self.assertEqual((out["reasoning"], out["finish"]), (THOUGHT, "stop"))
+        out = json.loads(self.ask("--no-think", "--regex", "[0-9]{3}-[a-c]{2}").stdout)
+        self.assertRegex(out["content"], r"\A[0-9]{3}-[a-c]{2}\Z")
+        out = json.loads(self.ask("--json-object", "-n", "300").stdout)
+        self.assertTrue(out["content"].startswith("{"))
+
+    def test_refusals_name_the_place(self):
+        bad = '{"properties": {"a/b": {"not": {}}}}'
+        self.one_line(self.ask(schema=bad), 2, "schema.json: schema at /properties/a~1b/not: keyword \"not\"")
+        self.one_line(self.ask(schema="{"), 2, "schema.json")
+        self.one_line(self.ask("--json-schema", "/nowhere/s.json"), 2, "/nowhere/s.json")
+        self.one_line(self.ask("--regex", "(?=a)"), 2, "--regex", "lookaround")
+        self.one_line(self.ask("--regex", "a", "--json-object"), 2, "exclude each other")
+
+
 class Absent(Case):
     def test_what_this_version_lacks_is_refused_by_name(self):
-        for words in (["--json-schema", "x"], ["--json-object"], ["--regex", "a"], ["--draft", "x.gguf"],
-                      ["--draft-max", "4"]):
+        for words in (["--draft", "x.gguf"], ["--draft-max", "4"]):
             self.one_line(run("generate", "-m", model(), "-p", "hi", *words), 2, "not in this version")
         self.assertEqual(run("generate", "-m", model(), "-p", "hi", "--no-draft").returncode, 0)
 
