@@ -25,9 +25,9 @@ static lg_status check_kv_type(const lg_hparams *hp, lg_qtype type, lg_err *err)
     return LG_OK;
 }
 
-// Reads the configuration and checks all tensors; *f refers to hp.
+// Reads the configurations and checks all tensors; *f refers to hp and draft.
 static lg_status examine(const lg_gguf *g, const lg_engine_params *p, lg_backend *b, lg_hparams *hp,
-                         lg_plan_for *f, lg_err *err)
+                         lg_spec_plan *draft, lg_plan_for *f, lg_err *err)
 {
     lg_status st = lg_hparams_read(g, &p->rope, hp, err);
 
@@ -41,18 +41,28 @@ static lg_status examine(const lg_gguf *g, const lg_engine_params *p, lg_backend
         st = LG_FAIL(err, LG_E_INPUT, "the context length must not be negative");
     if (st == LG_OK && p->ctx > INT64_C(1) << 30)
         st = LG_FAIL(err, LG_E_INPUT, "a context of %lld is more than lagoon supports", (long long)p->ctx);
-    if (st != LG_OK)
+    if (st != LG_OK) {
         (void)lg_err_subject(err, "%s", lg_gguf_path(g, 0));
-    return st;
+        return st;
+    }
+    LG_TRY(lg_spec_examine(p, hp, b, draft, err));
+    if (draft->gguf) {
+        f->draft = &draft->hp;
+        f->draft_weights = draft->weights;
+        f->draft_kv_type = draft->kv_type;
+    }
+    return LG_OK;
 }
 
 lg_status lg_plan_make(const lg_gguf *g, const lg_engine_params *p, lg_backend *b, lg_plan *out, lg_err *err)
 {
     lg_hparams hp;
+    lg_spec_plan draft = {0};
     lg_plan_for f;
 
-    LG_TRY(examine(g, p, b, &hp, &f, err));
+    LG_TRY(examine(g, p, b, &hp, &draft, &f, err));
     lg_plan_choose(&f, p->ctx, out);
+    lg_spec_plan_free(&draft);
     return LG_OK;
 }
 
@@ -73,6 +83,7 @@ static void tell_plan(const lg_plan *p)
 static lg_status make_host_buffers(lg_engine *e, bool debug, lg_err *err)
 {
     size_t vocab = (size_t)e->hp.vocab, cand = (size_t)e->work.cand.max_cand + 1;
+    size_t rows = e->spec ? LG_DRAFT_ROWS_MAX : 1;
 
     e->tokens = malloc((size_t)e->plan.ctx * sizeof *e->tokens);
     e->out_rows = malloc((size_t)e->work.max_out * sizeof *e->out_rows);
@@ -83,12 +94,16 @@ static lg_status make_host_buffers(lg_engine *e, bool debug, lg_err *err)
     e->legal = calloc((vocab + 31) / 32, sizeof *e->legal);
     e->cand_ids = malloc(cand * sizeof *e->cand_ids);
     e->cand_logits = malloc(cand * sizeof *e->cand_logits);
+    e->row_mask = malloc(rows * ((vocab + 31) / 32) * sizeof *e->row_mask);
+    e->row_ids = malloc(rows * cand * sizeof *e->row_ids);
+    e->row_logits = malloc(rows * cand * sizeof *e->row_logits);
     if (debug) {
         size_t k = 2 * (size_t)e->hp.n_expert_used, hidden = (size_t)e->hp.hidden;
         e->debug_rows = malloc((size_t)e->work.max_rows * (k > hidden ? k : hidden) * sizeof(float));
     }
     if (!e->tokens || !e->out_rows || !e->row || !e->heap || !e->count || !e->allowed || !e->legal ||
-        !e->cand_ids || !e->cand_logits || (debug && !e->debug_rows))
+        !e->cand_ids || !e->cand_logits || !e->row_mask || !e->row_ids || !e->row_logits ||
+        (debug && !e->debug_rows))
         return LG_FAIL(err, LG_E_NOMEM, "no memory for the engine's buffers");
     return LG_OK;
 }
@@ -101,12 +116,13 @@ static lg_status make_trie(lg_engine *e, lg_err *err)
     return st == LG_E_NOMEM ? LG_FAIL(err, st, "%s", e->no_trie.msg) : LG_OK;
 }
 
-// Everything behind the plan: weights, KV cache, scratch.
-static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for *f, lg_err *err)
+// Everything behind the plan: weights, KV cache, scratch, drafter.
+static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for *f, lg_spec_plan *draft,
+                      lg_err *err)
 {
     lg_kv_class full, window;
     lg_work_params work = lg_plan_work(f, &e->plan);
-    lg_limits lim = lg_laguna_limits(&e->hp, &work, e->plan.ctx);
+    lg_limits lim = lg_plan_limits(f, &work, e->plan.ctx);
 
     LG_TRY(lg_weights_load(e->gguf, &e->hp, e->b, p->progress, p->progress_ctx, &e->model, err));
     lg_laguna_kv_shape(&e->hp, p->kv_type, &full, &window);
@@ -114,6 +130,11 @@ static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for
     LG_TRY(e->b->ops->prepare(e->b, &lim, err));
     LG_TRY(lg_work_create(e->b, &e->hp, &work, &e->work, err));
     e->prepared = true;
+    if (draft->gguf) {
+        lg_kv_class context = lg_dflash_kv_shape(&draft->hp, draft->kv_type);
+        LG_TRY(lg_kv_add_draft(&e->kv, &context, e->plan.chunk, 0, err));
+        LG_TRY(lg_spec_open(e, draft, &p->draft, &e->spec, err));
+    }
     LG_TRY(make_host_buffers(e, p->debug || p->routes, err));
     LG_TRY(make_trie(e, err));
     return lg_think_tables_make(e->bpe, &e->think, err);
@@ -122,6 +143,7 @@ static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for
 lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err)
 {
     lg_engine *e = calloc(1, sizeof *e);
+    lg_spec_plan draft = {0};
     lg_plan_for f;
     lg_status st;
 
@@ -136,7 +158,7 @@ lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err
     e->gguf_borrowed = p->gguf != NULL;
     st = p->gguf ? LG_OK : lg_gguf_open(p->model_path, &e->gguf, err);
     if (st == LG_OK)
-        st = examine(e->gguf, p, e->b, &e->hp, &f, err);
+        st = examine(e->gguf, p, e->b, &e->hp, &draft, &f, err);
     if (st == LG_OK)
         st = lg_vocab_load(e->gguf, &e->vocab, err);
     if (st == LG_OK)
@@ -147,10 +169,11 @@ lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err
     }
     if (st == LG_OK) {
         tell_plan(&e->plan);
-        st = load(e, p, &f, err);
+        st = load(e, p, &f, &draft, err);
         if (st == LG_E_NOMEM)
             st = lg_plan_broken(&e->plan, err);
     }
+    lg_spec_plan_free(&draft);
     if (st != LG_OK) {
         (void)lg_err_subject(err, "%s", p->model_path);
         lg_engine_close(e);
@@ -164,6 +187,7 @@ void lg_engine_close(lg_engine *e)
 {
     if (!e)
         return;
+    lg_spec_close(e, e->spec);
     if (e->prepared)
         lg_work_release(e->b, &e->work);
     if (e->kv.b)
@@ -182,6 +206,9 @@ void lg_engine_close(lg_engine *e)
     lg_token_trie_destroy(e->trie);
     free(e->cand_ids);
     free(e->cand_logits);
+    free(e->row_mask);
+    free(e->row_ids);
+    free(e->row_logits);
     free(e->debug_rows);
     lg_bpe_destroy(e->bpe);
     lg_vocab_destroy(e->vocab);
@@ -234,6 +261,11 @@ const lg_plan *lg_engine_plan(const lg_engine *e)
     return &e->plan;
 }
 
+const lg_dflash_params *lg_engine_drafter(const lg_engine *e)
+{
+    return e->spec ? lg_spec_params(e->spec) : NULL;
+}
+
 int64_t lg_engine_pos(const lg_engine *e)
 {
     return e->kv.pos;
@@ -272,10 +304,19 @@ static void want_rows(lg_engine *e, int first, int n, lg_step *s)
     e->n_out = 0;
 }
 
+// Whether the drafter wants the taps of a chunk: nothing before its window at the eval's end will be seen.
+static bool keeps_taps(const lg_engine *e, const lg_eval *v, size_t first, int n)
+{
+    size_t left = v->n - first - (size_t)n;
+
+    return e->spec && !e->spec_off && left < (size_t)e->kv.cls[LG_KV_DRAFT].window &&
+           lg_spec_wants(e->spec, e->kv.pos + n);
+}
+
 // The chunk's first pass: its rows enter the cache; logits of its last row, or of its first slice, or none.
 static lg_status run_chunk(lg_engine *e, const lg_eval *v, size_t first, int n, lg_err *err)
 {
-    bool last = first + (size_t)n == v->n;
+    bool last = first + (size_t)n == v->n, taps = keeps_taps(e, v, first, n);
     lg_step s;
 
     LG_TRY(lg_kv_grow(&e->kv, n, err));
@@ -284,7 +325,9 @@ static lg_status run_chunk(lg_engine *e, const lg_eval *v, size_t first, int n, 
         want_rows(e, 0, n < e->work.max_out ? n : e->work.max_out, &s);
     else
         want_rows(e, n - 1, last && !v->no_logits ? 1 : 0, &s);
-    s.flags = v->flags | (s.n_out == 0 ? LG_STEP_NO_HEAD : 0);
+    s.flags = v->flags | (s.n_out == 0 ? LG_STEP_NO_HEAD : 0) | (taps ? LG_STEP_TAPS : 0);
+    if (e->spec && n > 1)
+        LG_TRY(lg_spec_flush(e, err));
     s.ids = v->ids + first;
     LG_TRY(lg_laguna_forward(e->b, &e->model, e->kv.cls, &e->work, &s, err));
     LG_TRY(e->b->ops->wait(e->b, err));
@@ -293,7 +336,7 @@ static lg_status run_chunk(lg_engine *e, const lg_eval *v, size_t first, int n, 
     e->chunk_first = first;
     e->chunk_rows = n;
     e->n_out = s.n_out;
-    return LG_OK;
+    return taps ? lg_spec_absorb(e, e->kv.pos - n, n, err) : LG_OK;
 }
 
 // Logits of the chunk's rows behind the first slice.

@@ -2,8 +2,7 @@
  * engine/engine: owns model, backend, KV cache and the live sequence; the only module that calls a backend.
  *
  * Used by one thread at a time (the engine thread). Everything above it speaks in token ids and parser
- * events. Later: prefix tree (cuts are references to KV blocks), drafter, constraint masks; the calls below
- * keep their meaning.
+ * events. A drafter may come with the model (spec.h); it never changes a token, only when tokens come.
  */
 #ifndef LG_ENGINE_ENGINE_H
 #define LG_ENGINE_ENGINE_H
@@ -16,6 +15,17 @@
 #include "text/reply.h"
 
 typedef struct lg_engine lg_engine;
+
+/* How drafting behaves where a drafter is present. All zero: as long blocks as it can, every draft verified
+ * unless the measured costs say otherwise, never paused. */
+typedef struct lg_draft_params {
+    int max;            /* most drafts a round; 0: as many as the drafter's block has */
+    float p_min;        /* drafts are cut before the first one less sure than this */
+    int64_t ctx;        /* plain decoding past this many tokens; 0: never */
+    float pause_margin; /* pause when a token costs more than this times a plain one; 0: never */
+    lg_draft_type type;
+    bool fixed;         /* always `max` drafts, all verified, never paused: for measuring */
+} lg_draft_params;
 
 typedef struct lg_engine_params {
     const char *model_path;
@@ -30,6 +40,10 @@ typedef struct lg_engine_params {
     bool routes;      /* room for routes */
     lg_rope_override rope;
     lg_crlf crlf;
+    const char *draft_path; /* a DFlash drafter of the model; NULL: none */
+    lg_gguf *draft_gguf;    /* as `gguf`, of the drafter */
+    bool draft_required;    /* a drafter that cannot be used is an error; else a warning, and none is used */
+    lg_draft_params draft;
     lg_progress progress; /* loading; may be NULL */
     void *progress_ctx;
 } lg_engine_params;
@@ -51,6 +65,7 @@ lg_backend *lg_engine_backend(const lg_engine *e);
  * LG_E_UNSUPPORTED, with the reason, for a vocabulary that cannot write every text. */
 LG_NODISCARD lg_status lg_engine_trie(const lg_engine *e, const lg_token_trie **out, lg_err *err);
 const lg_plan *lg_engine_plan(const lg_engine *e);
+const lg_dflash_params *lg_engine_drafter(const lg_engine *e); /* NULL: none */
 
 /* --- the live sequence: low level, for logits, perplexity, bench and generate --- */
 
@@ -109,6 +124,7 @@ typedef struct lg_gen_params {
     bool grammar_calls;   /* the grammar is one of tool calls and holds only inside each call */
     size_t grammar_prefix; /* the last tokens of the prompt that are the beginning of the value */
     bool fast_forward;    /* tokens without a choice are evaluated together, not drawn one by one */
+    bool no_draft;        /* decode this reply without the engine's drafter */
     lg_reply_params reply;
     size_t max_reply_bytes;
     atomic_bool *cancel;
@@ -116,6 +132,19 @@ typedef struct lg_gen_params {
     void (*prefill)(void *ctx, size_t done, size_t total); /* may be NULL */
     void *ctx;
 } lg_gen_params;
+
+/* Rounds of one reply (dflash.md 0): a speculative round commits its accepted drafts and one token more. */
+typedef struct lg_draft_stats {
+    bool present;        /* the engine has a drafter, and this reply did not refuse it */
+    bool paused;         /* at the end of the reply */
+    int64_t rounds;      /* speculative ones */
+    int64_t plain;       /* steps of one row */
+    int64_t drafted, accepted; /* drafts that were verified; of them accepted */
+    int64_t made;        /* drafts in all: not all of them were worth verifying */
+    /* by position in the block: how many were looked at, how many of them were accepted */
+    int64_t tried_at[LG_DRAFT_ROWS_MAX], accepted_at[LG_DRAFT_ROWS_MAX];
+    uint64_t draft_us, verify_us, plain_us;
+} lg_draft_stats;
 
 typedef struct lg_gen_stats {
     int64_t prompt_tokens, cached_tokens, output_tokens;
@@ -128,6 +157,7 @@ typedef struct lg_gen_stats {
     lg_finish finish;
     uint64_t seed;
     int n_ban_skipped; /* added tokens that a banned string would have hit */
+    lg_draft_stats draft;
 } lg_gen_stats;
 
 /* Evaluate the prompt (reusing the longest cached prefix of the live sequence), then sample until the reply

@@ -1,12 +1,12 @@
 /*
- * engine/engine_int: the engine's struct, shared by engine.c and generate.c only.
+ * engine/engine_int: the engine's struct, shared by the files of this directory that work on an engine.
  *
  * Every buffer that a decode step touches is made when the engine is opened; a step allocates nothing.
  */
 #ifndef LG_ENGINE_ENGINE_INT_H
 #define LG_ENGINE_ENGINE_INT_H
 
-#include "engine/engine.h"
+#include "engine/spec.h"
 
 struct lg_engine {
     lg_gguf *gguf;
@@ -20,6 +20,8 @@ struct lg_engine {
     lg_kv kv;
     lg_work work;
     bool prepared; /* kv and work are made */
+    lg_spec *spec; /* the drafter; NULL: none */
+    bool spec_off; /* not for the reply in progress */
     lg_think_tables think;
     int32_t *tokens;     /* ids of the live sequence; plan.ctx of them */
     int32_t *out_rows;   /* work.max_out */
@@ -35,6 +37,10 @@ struct lg_engine {
     lg_err no_trie;
     int32_t *cand_ids;   /* work.cand.max_cand + 1 */
     float *cand_logits;
+    /* of all rows of a verification: masks, and candidates as the device returned them */
+    uint32_t *row_mask;
+    int32_t *row_ids;
+    float *row_logits;
     void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug or routes */
 };
 

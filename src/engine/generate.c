@@ -3,13 +3,17 @@
  *
  * A token is chosen from the few largest logits that the device returns, when these provably decide the
  * choice after all edits, else from the full row; both ways give the same token. Under a grammar the row is
- * masked first, and every token of the reply goes through the guide (guide.h) before the parser. A decode step
- * of a free reply allocates nothing.
+ * masked first, and every token of the reply goes through the guide (guide.h) before the parser. A decode
+ * step of a free reply allocates nothing.
+ *
+ * With a drafter (spec.h) a step evaluates the newest token and drafts behind it; then tokens are chosen row
+ * by row, in the same way and with the same random numbers, until one differs from the draft there.
  */
 #include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "engine/ban.h"
 #include "engine/engine_int.h"
 #include "engine/guide.h"
@@ -30,6 +34,8 @@ typedef struct gen {
     bool banned; // e->allowed holds banned tokens
     lg_guide guide;
     lg_ids pending; // chosen or forced, not evaluated yet
+    int row;        // of the logits of the last step, the one that the coming token is chosen from
+    int n_listed;   // rows whose candidates were fetched from the device, all at once
     uint64_t t_start, t_first;
 } gen;
 
@@ -67,17 +73,17 @@ static lg_status mask_now(gen *g, const uint32_t **mask, lg_err *err)
     return LG_OK;
 }
 
-// The choice from the device's candidates; *id stays -1 when they do not decide it.
-static lg_status from_candidates(gen *g, const uint32_t *mask, const lg_edit *edit, double u, int32_t *id,
-                                 bool *lifted, lg_err *err)
+// The largest logits of the first `rows` rows, fetched from the device. mask: one row each, or NULL.
+static lg_status list_candidates(gen *g, int rows, const uint32_t *mask, lg_err *err)
 {
     lg_engine *e = g->e;
-    size_t n = (size_t)g->n_cand;
-    lg_step s = lg_engine_step(e, LG_GRAPH_SAMPLE, 1, g->p->cancel);
+    size_t n = (size_t)rows * (size_t)g->n_cand;
+    lg_step s = lg_engine_step(e, LG_GRAPH_SAMPLE, rows - 1, g->p->cancel);
 
-    s.pos--; // the row whose logits these are
+    s.pos--; // the row whose logits these are, or the first of them
+    s.n_rows = rows;
     s.out_rows = NULL; // of the logits, the first
-    s.n_out = 1;
+    s.n_out = rows;
     s.n_cand = g->n_cand;
     if (mask) {
         s.flags |= LG_STEP_MASK;
@@ -85,8 +91,23 @@ static lg_status from_candidates(gen *g, const uint32_t *mask, const lg_edit *ed
     }
     LG_TRY(lg_laguna_sample(e->b, &e->work, &s, err));
     LG_TRY(e->b->ops->wait(e->b, err));
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.ids, e->cand_ids, n * sizeof *e->cand_ids, err));
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.logits, e->cand_logits, n * sizeof *e->cand_logits, err));
+    LG_TRY(e->b->ops->download(e->b, e->work.cand.ids, e->row_ids, n * sizeof *e->row_ids, err));
+    LG_TRY(e->b->ops->download(e->b, e->work.cand.logits, e->row_logits, n * sizeof *e->row_logits, err));
+    g->n_listed = rows;
+    return LG_OK;
+}
+
+// The choice from the device's candidates; *id stays -1 when they do not decide it.
+static lg_status from_candidates(gen *g, const uint32_t *mask, const lg_edit *edit, double u, int32_t *id,
+                                 bool *lifted, lg_err *err)
+{
+    lg_engine *e = g->e;
+    size_t n = (size_t)g->n_cand, at = (size_t)g->row * n;
+
+    if (g->row >= g->n_listed)
+        LG_TRY(list_candidates(g, 1, mask, err));
+    memcpy(e->cand_ids, e->row_ids + at, n * sizeof *e->cand_ids);
+    memcpy(e->cand_logits, e->row_logits + at, n * sizeof *e->cand_logits);
     int sure = lg_edit_empty(edit) ? g->n_cand
                                    : lg_edit_list(edit, e->cand_ids, e->cand_logits, g->n_cand, lifted);
     if (sure < g->need)
@@ -110,14 +131,15 @@ static lg_status from_row(gen *g, const uint32_t *mask, const lg_edit *edit, dou
     const float *row; // e->row, which may be changed here
     int n = e->hp.vocab;
 
-    LG_TRY(lg_engine_logits(e, 0, &row, err));
+    LG_TRY(lg_engine_logits(e, g->row, &row, err));
     lg_sample_penalize(&g->p->sampling, e->tokens, e->kv.pos, e->count, e->row, n);
     if (mask)
         mask_row(e->row, n, mask);
     *lifted = lg_edit_row(edit, e->row, n);
     *id = lg_sample_row(&g->p->sampling, row, n, e->heap, u);
-    if (*id < 0 && lg_guide_active(&g->guide)) { // a bias forbids all that the grammar wants: the grammar wins
-        LG_TRY(lg_engine_logits(e, 0, &row, err));
+    // a bias forbids all that the grammar wants: the grammar wins
+    if (*id < 0 && lg_guide_active(&g->guide)) {
+        LG_TRY(lg_engine_logits(e, g->row, &row, err));
         mask_row(e->row, n, mask);
         *id = lg_sample_row(&g->p->sampling, row, n, e->heap, u);
     }
@@ -215,6 +237,29 @@ static lg_status start_guide(gen *g, const int32_t *prompt, size_t n, lg_err *er
     return LG_OK;
 }
 
+static void start_drafting(gen *g)
+{
+    g->e->spec_off = g->p->no_draft;
+    g->stats->draft.present = g->e->spec && !g->p->no_draft;
+    if (g->stats->draft.present)
+        lg_pace_start(lg_spec_pace(g->e->spec));
+}
+
+static void count_round(lg_draft_stats *d, const lg_pace_round *r)
+{
+    d->rounds += r->kept > 0;
+    d->plain += r->kept == 0;
+    d->made += r->drafted;
+    d->drafted += r->kept;
+    d->accepted += r->accepted;
+    for (int i = 0; i < r->compared; i++) {
+        d->tried_at[i]++;
+        d->accepted_at[i] += i < r->accepted;
+    }
+    d->draft_us += r->draft_us;
+    *(r->kept > 0 ? &d->verify_us : &d->plain_us) += r->verify_us;
+}
+
 static size_t common_prefix(const lg_engine *e, const int32_t *ids, size_t n)
 {
     size_t i = 0, held = (size_t)e->kv.pos;
@@ -308,14 +353,159 @@ static lg_status evaluate(gen *g, lg_err *err)
         LG_TRY(lg_engine_eval(g->e, &v, err));
     }
     g->pending.n = 0;
+    g->row = g->n_listed = 0;
+    return LG_OK;
+}
+
+// One choice and what follows from it.
+static lg_status next_token(gen *g, bool *done, lg_err *err)
+{
+    bool lifted;
+    int32_t id;
+
+    LG_TRY(choose(g, &id, &lifted, err));
+    return take(g, id, lifted, done, err);
+}
+
+// Cuts drafts that cannot be accepted or whose followers are of no use: what the grammar forbids, what comes
+// after an end.
+static lg_status cut_drafts(gen *g, const int32_t *draft, int *n, lg_err *err)
+{
+    size_t legal = (size_t)*n;
+
+    LG_TRY(lg_guide_check(&g->guide, draft, (size_t)*n, &legal, err));
+    for (size_t i = 0; i < legal; i++)
+        if (lg_vocab_is_eog(g->e->vocab, draft[i]))
+            legal = i + 1;
+    *n = (int)legal;
+    return LG_OK;
+}
+
+// Candidates of all rows of a verification at once. Row i is masked as it would be behind the first i drafts.
+static lg_status list_rows(gen *g, const int32_t *draft, int n, lg_err *err)
+{
+    lg_engine *e = g->e;
+    size_t words = ((size_t)e->hp.vocab + 31) / 32, before = lg_guide_n(&g->guide);
+    bool any = false;
+
+    for (int i = 0; i <= n; i++) {
+        uint32_t *row = e->row_mask + (size_t)i * words;
+        const uint32_t *mask;
+
+        LG_TRY(mask_now(g, &mask, err));
+        if (mask)
+            memcpy(row, mask, words * sizeof *row);
+        else
+            memset(row, 0xff, words * sizeof *row);
+        any = any || mask;
+        if (i < n)
+            LG_TRY(lg_guide_take(&g->guide, draft[i], err));
+    }
+    lg_guide_back(&g->guide, before);
+    return list_candidates(g, n + 1, any ? e->row_mask : NULL, err);
+}
+
+// Drafts that turned out right become rows of the sequence. True while the next token can be chosen from a
+// row of this verification.
+static bool accept_drafts(gen *g, const int32_t *draft, int n)
+{
+    size_t k = 0;
+
+    for (; k < g->pending.n && g->row < n && g->pending.p[k] == draft[g->row]; k++) {
+        lg_kv_commit(&g->e->kv, 1);
+        g->row++;
+    }
+    memmove(g->pending.p, g->pending.p + k, (g->pending.n - k) * sizeof *g->pending.p);
+    g->pending.n -= k;
+    return g->pending.n == 0;
+}
+
+// Tokens from the rows of a verification of n drafts, until one differs from its draft or the rows end.
+static lg_status choose_rows(gen *g, const int32_t *draft, int n, int64_t limit, bool *done, lg_err *err)
+{
+    g->pending.n = 0;
+    g->row = g->n_listed = 0;
+    if (g->need > 0)
+        LG_TRY(list_rows(g, draft, n, err));
+    do {
+        LG_TRY(next_token(g, done, err));
+        if (!*done && g->p->fast_forward)
+            LG_TRY(take_forced(g, limit, done, err));
+    } while (!*done && g->stats->output_tokens < limit && accept_drafts(g, draft, n));
+    return LG_OK;
+}
+
+// A draft, its verification, the tokens that come of it. `ids[0]` is the newest token.
+static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *done, lg_err *err)
+{
+    lg_engine *e = g->e;
+    lg_draft_stats *d = &g->stats->draft;
+    lg_pace *pace = lg_spec_pace(e->spec);
+    float confidence[LG_DRAFTS_MAX];
+    int64_t pos = e->kv.pos, before = g->stats->output_tokens;
+    uint64_t t0 = lg_now_us(), t1, t2;
+    lg_pace_round r = {.drafted = n, .confidence = confidence};
+
+    LG_TRY(lg_spec_draft(e, n, ids, confidence, g->p->cancel, err));
+    n = lg_pace_keep(pace, confidence, n);
+    LG_TRY(cut_drafts(g, ids + 1, &n, err));
+    t1 = lg_now_us();
+    LG_TRY(n > 0 ? lg_spec_verify(e, ids, n + 1, g->p->cancel, err) : evaluate(g, err));
+    t2 = lg_now_us();
+    LG_TRY(choose_rows(g, ids + 1, n, limit, done, err));
+    if (n > 0)
+        LG_TRY(lg_spec_absorb(e, pos, (int)(e->kv.pos - pos), err));
+    r.kept = n;
+    r.accepted = g->row;
+    // the last choice disagreed with a draft, unless the rows or the reply ended with it
+    r.compared = g->row + (g->row < n && !*done && g->stats->output_tokens < limit);
+    r.tokens = (int)(g->stats->output_tokens - before);
+    r.draft_us = t1 - t0;
+    r.verify_us = t2 - t1;
+    r.total_us = lg_now_us() - t0;
+    if (lg_pace_record(pace, &r))
+        LG_WARN("draft", "barren",
+                "no draft was accepted in this reply: is the drafter one for this very model and precision?");
+    count_round(d, &r);
+    return LG_OK;
+}
+
+// One step: plain, or with drafts.
+static lg_status step(gen *g, int64_t limit, bool *done, lg_err *err)
+{
+    lg_engine *e = g->e;
+    int32_t ids[LG_DRAFT_ROWS_MAX];
+    uint64_t t0 = lg_now_us();
+    lg_pace_round r = {.tokens = 1};
+    int n = 0;
+
+    if (g->pending.n == 1 && e->spec && !e->spec_off) {
+        // of n drafts and one token more at most `left` can be used
+        int64_t left = limit - g->stats->output_tokens;
+        n = lg_pace_plan(lg_spec_pace(e->spec), lg_spec_room(e, left - 1));
+        if (lg_spec_pace(e->spec)->paused && n == 0)
+            lg_spec_hold(e->spec);
+    }
+    if (n > 0) {
+        ids[0] = g->pending.p[0];
+        return speculate(g, ids, n, limit, done, err);
+    }
+    bool single = g->pending.n == 1;
+    LG_TRY(evaluate(g, err));
+    r.verify_us = lg_now_us() - t0;
+    LG_TRY(next_token(g, done, err));
+    r.total_us = lg_now_us() - t0;
+    if (single && e->spec && !e->spec_off) {
+        (void)lg_pace_record(lg_spec_pace(e->spec), &r);
+        count_round(&g->stats->draft, &r);
+    }
     return LG_OK;
 }
 
 static lg_status decode(gen *g, size_t n_prompt, lg_err *err)
 {
     int64_t limit = g->e->plan.ctx - (int64_t)n_prompt;
-    bool done = false, lifted;
-    int32_t id;
+    bool done = false;
 
     if (g->p->max_tokens > 0 && g->p->max_tokens < limit)
         limit = g->p->max_tokens;
@@ -327,9 +517,7 @@ static lg_status decode(gen *g, size_t n_prompt, lg_err *err)
             LG_TRY(take_forced(g, limit, &done, err));
         if (done || g->stats->output_tokens == limit)
             break;
-        LG_TRY(evaluate(g, err));
-        LG_TRY(choose(g, &id, &lifted, err));
-        LG_TRY(take(g, id, lifted, &done, err));
+        LG_TRY(g->pending.n > 0 ? step(g, limit, &done, err) : next_token(g, &done, err));
     }
     return LG_OK;
 }
@@ -370,7 +558,11 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
         parser.n_stop = 0;
     LG_TRY(lg_reply_create(e->vocab, &parser, p->max_reply_bytes, p->event, p->ctx, &g.reply, err));
     start_sampling(&g);
+    start_drafting(&g);
     st = reply(&g, prompt, n, err);
+    lg_status flushed = lg_spec_flush(e, st == LG_OK ? err : NULL);
+    if (st == LG_OK)
+        st = flushed;
     if (st == LG_E_CANCELLED) {
         stats->end = LG_END_CANCELLED;
         st = LG_OK;

@@ -24,7 +24,31 @@ lg_work_params lg_plan_work(const lg_plan_for *f, const lg_plan *p)
                             .max_out = p->chunk < OUT_MAX ? p->chunk : OUT_MAX,
                             .max_cand = f->hp->vocab < CAND_MAX ? f->hp->vocab : CAND_MAX,
                             .debug = f->debug,
-                            .routes = f->routes};
+                            .routes = f->routes,
+                            .n_tap = f->draft ? f->draft->n_tap : 0,
+                            .tap_layer = f->draft ? f->draft->tap : NULL};
+}
+
+lg_limits lg_plan_limits(const lg_plan_for *f, const lg_work_params *work, int64_t ctx)
+{
+    lg_limits lim = lg_laguna_limits(f->hp, work, ctx);
+
+    if (f->draft)
+        lg_dflash_limits(f->draft, &lim);
+    return lim;
+}
+
+// What a drafter takes beside what its target would take alone.
+static uint64_t draft_bytes(const lg_plan_for *f, const lg_plan *p, const lg_work_params *work)
+{
+    if (!f->draft)
+        return 0;
+    lg_kv_class c = lg_dflash_kv_shape(f->draft, f->draft_kv_type);
+    lg_work_params alone = *work;
+    alone.n_tap = 0;
+    return f->draft_weights.resident_bytes + (uint64_t)lg_kv_blocks(&c, p->ctx, p->chunk) * c.block_bytes +
+           lg_dflash_work_bytes(f->draft, p->chunk) + lg_work_bytes(f->hp, work) -
+           lg_work_bytes(f->hp, &alone);
 }
 
 lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
@@ -38,14 +62,16 @@ lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
                  .ctx_train = f->hp->ctx_train,
                  .chunk = chunk_of(f, ctx)};
     lg_work_params work = lg_plan_work(f, &p);
-    lg_limits lim = lg_laguna_limits(f->hp, &work, ctx);
+    lg_limits lim = lg_plan_limits(f, &work, ctx);
 
     lg_laguna_kv_shape(f->hp, f->kv_type, &full, &window);
     p.kv_bytes_per_token = full.block_bytes / LG_KV_BLOCK;
     p.kv_fixed_bytes = (uint64_t)lg_kv_blocks(&window, ctx, p.chunk) * window.block_bytes;
     p.kv_bytes = (uint64_t)lg_kv_blocks(&full, ctx, p.chunk) * full.block_bytes + p.kv_fixed_bytes;
+    p.draft_bytes = draft_bytes(f, &p, &work);
+    work.n_tap = 0; // counted with the drafter
     p.scratch_bytes = lg_work_bytes(f->hp, &work) + f->b->scratch_bytes(f->b, &lim);
-    p.total_bytes = p.resident_bytes + p.kv_bytes + p.scratch_bytes;
+    p.total_bytes = p.resident_bytes + p.kv_bytes + p.scratch_bytes + p.draft_bytes;
     p.fits = p.total_bytes <= p.available_bytes;
     return p;
 }
@@ -92,15 +118,17 @@ const char *lg_plan_size(uint64_t bytes, char *out, size_t n)
     return out;
 }
 
-// "85.0 GB (weights 70.5, kv 13.0, scratch 1.5)"
+// "85.0 GB (weights 70.5, kv 13.0, scratch 1.5)", with the drafter's share where there is one
 static const char *sum_text(const lg_plan *p, char *out, size_t n)
 {
     double unit = p->total_bytes >= 1000000000 ? 1e9 : 1e6;
-    char total[32];
+    char total[32], draft[32] = "";
 
-    (void)snprintf(out, n, "%s (weights %.1f, kv %.1f, scratch %.1f)",
+    if (p->draft_bytes > 0)
+        (void)snprintf(draft, sizeof draft, ", drafter %.1f", (double)p->draft_bytes / unit);
+    (void)snprintf(out, n, "%s (weights %.1f, kv %.1f, scratch %.1f%s)",
                    lg_plan_size(p->total_bytes, total, sizeof total), (double)p->resident_bytes / unit,
-                   (double)p->kv_bytes / unit, (double)p->scratch_bytes / unit);
+                   (double)p->kv_bytes / unit, (double)p->scratch_bytes / unit, draft);
     return out;
 }
 

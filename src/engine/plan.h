@@ -5,7 +5,7 @@
 #define LG_ENGINE_PLAN_H
 
 #include "engine/kv.h"
-#include "model/laguna.h"
+#include "model/dflash.h"
 
 /* A context shorter than this (or than the trained one) is not worth starting with. */
 enum { LG_CTX_MIN_USEFUL = 2048, LG_CTX_STEP = 1024 };
@@ -15,7 +15,8 @@ typedef struct lg_plan {
     uint64_t resident_bytes;            /* of both, what stays in use */
     uint64_t kv_bytes, kv_bytes_per_token, kv_fixed_bytes;
     uint64_t scratch_bytes;
-    uint64_t total_bytes, available_bytes; /* total = resident + kv + scratch */
+    uint64_t draft_bytes; /* the drafter's weights, context and work area; 0: none */
+    uint64_t total_bytes, available_bytes; /* total = resident + kv + scratch + draft */
     int64_t ctx, ctx_train;
     int chunk;    /* prefill chunk */
     bool lowered; /* ctx is less than the trained one because of memory */
@@ -30,11 +31,15 @@ typedef struct lg_plan_for {
     lg_qtype kv_type;
     int chunk; /* 0: the device's choice */
     bool debug, routes;
+    const lg_dflash_params *draft; /* NULL: no drafter */
+    lg_weights_plan draft_weights;
+    lg_qtype draft_kv_type;
 } lg_plan_for;
 
 /* The plan at a given context length. */
 lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx);
-/* Shapes of the work area at that plan. */
+/* Shapes of the work area at that plan, and the limits of the backend's scratch. */
+lg_limits lg_plan_limits(const lg_plan_for *f, const lg_work_params *work, int64_t ctx);
 lg_work_params lg_plan_work(const lg_plan_for *f, const lg_plan *p);
 /* The plan to load with. ctx 0: the trained context, or the longest that fits, down to the least useful one;
  * else exactly that. When it does not fit, out->fits is false and out holds the numbers. */

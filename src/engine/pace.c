@@ -1,0 +1,273 @@
+/*
+ * engine/pace: see pace.h. The engine's thread.
+ *
+ * The number of drafts maximises tokens a microsecond: (1 + expected accepted drafts) / (drafting + verifying
+ * that many rows). Before drafting the expectation comes from what earlier rounds accepted at each position;
+ * after drafting from the drafts' own confidence, scaled by how well it has foretold acceptance.
+ */
+#include "engine/pace.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ALPHA 0.25
+#define SLOW_ALPHA 0.06 /* acceptance is noisier than time */
+
+enum {
+    WARM_SPEC = 8,
+    WARM_PLAIN = 2,
+    PLAIN_EVERY_WARM = 4,
+    PLAIN_EVERY = 32,
+    EXPLORE_EVERY = 32, // a round of full length, so that late positions are not forgotten
+    BACKOFF_MIN = 32,
+    BACKOFF_MAX = 256,
+    PROBE_ROUNDS = 2,
+    BARREN_ROUNDS = 16,
+    BARREN_DRAFTS = 3,
+};
+
+void lg_pace_init(lg_pace *p, const lg_pace_settings *set)
+{
+    *p = (lg_pace){.set = *set, .trust = 1, .backoff = BACKOFF_MIN};
+    if (p->set.max > LG_DRAFTS_MAX)
+        p->set.max = LG_DRAFTS_MAX;
+    for (int i = 0; i < LG_DRAFTS_MAX; i++) {
+        p->kept[i] = 0.8;
+        p->accepted[i] = 0.8;
+    }
+}
+
+void lg_pace_start(lg_pace *p)
+{
+    bool was_paused = p->paused;
+
+    p->paused = p->given_up = false;
+    p->barren = 0;
+    p->backoff = BACKOFF_MIN;
+    p->probe = 0;
+    p->n_spec = 0;
+    p->since_plain = 0;
+    if (was_paused) { // the last reply did not pay: this one starts with a probe
+        p->paused = true;
+        p->wait = 0;
+    }
+}
+
+static void average(double *mean, int *n, double v, double alpha)
+{
+    *mean = *n == 0 ? v : *mean + alpha * (v - *mean);
+    if (*n < 1 << 20)
+        ++*n;
+}
+
+static void add_cost(lg_pace_cost *c, int width, double us)
+{
+    double known = c->us[width];
+
+    // a step that somebody else's work held up says little
+    if (c->n[width] > 2 && us > 3 * known)
+        us = 3 * known;
+    average(&c->us[width], &c->n[width], us, ALPHA);
+}
+
+double lg_pace_cost_at(const lg_pace_cost *c, int width)
+{
+    int lo = width, hi = width, least;
+
+    while (lo >= 0 && c->n[lo] == 0)
+        lo--;
+    while (hi <= LG_DRAFTS_MAX + 1 && c->n[hi] == 0)
+        hi++;
+    if (lo < 0 && hi > LG_DRAFTS_MAX + 1)
+        return 0;
+    if (lo < 0)
+        return c->us[hi] * (0.5 + 0.5 * width / hi);
+    if (hi == lo)
+        return c->us[lo];
+    if (hi <= LG_DRAFTS_MAX + 1)
+        return c->us[lo] + (c->us[hi] - c->us[lo]) * (width - lo) / (hi - lo);
+    for (least = 0; c->n[least] == 0;)
+        least++;
+    double slope = least < lo ? (c->us[lo] - c->us[least]) / (lo - least) : 0.1 * c->us[lo];
+    return c->us[lo] + (slope > 0 ? slope : 0) * (width - lo);
+}
+
+// The number of drafts with the most tokens a microsecond, by what earlier rounds saw.
+static int best_length(const lg_pace *p, int max)
+{
+    double tokens = 1, rows = 1, reach = 1, best = 0;
+    int n = max;
+
+    for (int i = 0; i < max; i++) {
+        reach *= p->kept[i];
+        rows += reach;
+        tokens += reach * p->accepted[i];
+        reach *= p->accepted[i];
+        double cost = lg_pace_cost_at(&p->draft, i + 1) + lg_pace_cost_at(&p->verify, (int)(rows + 0.5));
+        double rate = tokens / (cost + p->other_us);
+        if (rate > best) {
+            best = rate;
+            n = i + 1;
+        }
+    }
+    return n;
+}
+
+static bool plain_is_due(const lg_pace *p)
+{
+    bool warm = p->n_spec < WARM_SPEC && p->n_plain < WARM_PLAIN;
+
+    return p->since_plain >= (warm ? PLAIN_EVERY_WARM : PLAIN_EVERY);
+}
+
+int lg_pace_plan(lg_pace *p, int room)
+{
+    int max = p->set.max < room ? p->set.max : room;
+
+    if (max <= 0 || p->given_up)
+        return 0;
+    if (p->set.fixed)
+        return max;
+    if (p->paused) {
+        if (p->probe == 0 && p->wait > 0)
+            return 0;
+        if (p->probe == 0) {
+            p->probe = PROBE_ROUNDS;
+            p->probe_us = p->probe_tokens = 0;
+        }
+    } else if (p->set.pause_margin > 0 && plain_is_due(p)) {
+        return 0;
+    }
+    if (p->rounds < WARM_SPEC || p->rounds % EXPLORE_EVERY == 0)
+        return max;
+    return best_length(p, max);
+}
+
+int lg_pace_keep(const lg_pace *p, const float *confidence, int n)
+{
+    double tokens = 1, reach = 1, best = 0;
+    int keep = 0, known = p->verify.n[1] > 0 && p->rounds >= WARM_SPEC;
+
+    if (p->set.fixed)
+        return n;
+    for (int i = 0; i < n; i++)
+        if (confidence[i] < p->set.p_min)
+            n = i;
+    if (!known)
+        return n;
+    double drafting = lg_pace_cost_at(&p->draft, n > 0 ? n : 1) + p->other_us;
+    for (int i = 0; i <= n; i++) {
+        double rate = tokens / (drafting + lg_pace_cost_at(&p->verify, i + 1));
+        if (rate > best) {
+            best = rate;
+            keep = i;
+        }
+        if (i < n) {
+            reach *= fmin(1, (double)confidence[i] * p->trust);
+            tokens += reach;
+        }
+    }
+    return keep;
+}
+
+// What the round says about positions and about confidence.
+static void learn(lg_pace *p, const lg_pace_round *r)
+{
+    double hoped = 0;
+
+    for (int i = 0; i < r->drafted; i++) {
+        bool kept = i < r->kept, reached = i <= r->accepted;
+        if (!reached)
+            break;
+        if (!kept) {
+            p->kept[i] -= SLOW_ALPHA * p->kept[i];
+            break;
+        }
+        p->kept[i] += SLOW_ALPHA * (1 - p->kept[i]);
+        if (i < r->compared)
+            p->accepted[i] += SLOW_ALPHA * ((i < r->accepted) - p->accepted[i]);
+    }
+    for (int i = 0; i < r->compared; i++)
+        hoped += (double)r->confidence[i];
+    if (hoped > 0)
+        p->trust += SLOW_ALPHA * (fmin(1.5, r->accepted / hoped) - p->trust);
+    if (p->trust < 0.3)
+        p->trust = 0.3;
+}
+
+static void record_plain(lg_pace *p, const lg_pace_round *r)
+{
+    // drafts that were all dropped are not the plain step's cost
+    double us = (double)r->total_us - (double)r->draft_us;
+
+    average(&p->plain_us, &p->n_plain, p->n_plain > 2 ? fmin(us, 3 * p->plain_us) : us, ALPHA);
+    add_cost(&p->verify, 1, (double)r->verify_us);
+    p->since_plain = 0;
+}
+
+static void record_spec(lg_pace *p, const lg_pace_round *r)
+{
+    double us = (double)r->total_us, rest = us - (double)r->draft_us - (double)r->verify_us;
+
+    p->spec_us = p->n_spec == 0 ? us : p->spec_us + ALPHA * (us - p->spec_us);
+    average(&p->spec_tokens, &p->n_spec, r->tokens, ALPHA);
+    p->other_us += ALPHA * (rest - p->other_us);
+    add_cost(&p->verify, r->kept + 1, (double)r->verify_us);
+    p->since_plain++;
+    p->rounds++;
+}
+
+// Whether to pause, to go on pausing, or to resume.
+static void judge(lg_pace *p, const lg_pace_round *r)
+{
+    double limit = p->plain_us * (double)p->set.pause_margin;
+
+    if (p->set.pause_margin <= 0 || p->set.fixed || p->n_plain == 0)
+        return;
+    if (!p->paused) {
+        if (p->n_spec >= WARM_SPEC && p->n_plain >= WARM_PLAIN && p->spec_us > limit * p->spec_tokens) {
+            p->paused = true;
+            p->wait = p->backoff;
+        }
+        return;
+    }
+    if (p->probe == 0) {
+        p->wait -= r->tokens;
+        return;
+    }
+    p->probe_us += (double)r->total_us;
+    p->probe_tokens += r->tokens;
+    if (--p->probe > 0)
+        return;
+    if (p->probe_us <= limit * p->probe_tokens) {
+        p->paused = false;
+        p->backoff = BACKOFF_MIN;
+        p->spec_us = p->probe_us / PROBE_ROUNDS;
+        p->spec_tokens = p->probe_tokens / PROBE_ROUNDS;
+        p->n_spec = WARM_SPEC;
+    } else {
+        p->wait = p->backoff;
+        p->backoff = p->backoff * 2 < BACKOFF_MAX ? p->backoff * 2 : BACKOFF_MAX;
+    }
+}
+
+bool lg_pace_record(lg_pace *p, const lg_pace_round *r)
+{
+    if (r->drafted > 0) {
+        add_cost(&p->draft, r->drafted, (double)r->draft_us);
+        learn(p, r);
+    }
+    if (r->kept == 0)
+        record_plain(p, r);
+    else
+        record_spec(p, r);
+    judge(p, r);
+    if (r->accepted > 0)
+        p->barren = -1;
+    if (r->kept >= BARREN_DRAFTS && p->barren >= 0 && ++p->barren >= BARREN_ROUNDS && !p->set.fixed) {
+        p->given_up = true;
+        if (!p->warned)
+            return p->warned = true;
+    }
+    return false;
+}

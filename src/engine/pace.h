@@ -1,0 +1,72 @@
+/*
+ * engine/pace: how many drafts a round makes, how many of them are verified, and when drafting stops paying
+ * (dflash.md 8). Plain arithmetic over measured times and measured acceptance; allocates nothing, calls no
+ * device and reads no clock: times come from the caller, so a recorded trace can be replayed.
+ *
+ * What surprises: nothing here can change a token. A wrong guess costs time only.
+ */
+#ifndef LG_ENGINE_PACE_H
+#define LG_ENGINE_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { LG_DRAFTS_MAX = 15 };
+
+typedef struct lg_pace_settings {
+    int max;            /* most drafts a round, 1 to LG_DRAFTS_MAX */
+    float p_min;        /* drafts are cut before the first one less sure than this; 0: never */
+    float pause_margin; /* pause when a token costs more than this times a plain one; 0: never */
+    bool fixed;         /* always `max` drafts, all verified, never paused: for measuring */
+} lg_pace_settings;
+
+/* Mean cost by width, in microseconds; known at some widths, between them interpolated. */
+typedef struct lg_pace_cost {
+    double us[LG_DRAFTS_MAX + 2];
+    int n[LG_DRAFTS_MAX + 2];
+} lg_pace_cost;
+
+typedef struct lg_pace {
+    lg_pace_settings set;
+    lg_pace_cost draft, verify; /* by drafts; by rows (1: a plain step) */
+    double other_us;            /* the rest of a speculative round: choosing, context */
+    double kept[LG_DRAFTS_MAX];     /* how often draft i was worth verifying */
+    double accepted[LG_DRAFTS_MAX]; /* how often draft i was accepted when those before it were */
+    double trust;                   /* accepted drafts over the sum of their confidence */
+    int64_t rounds;                 /* speculative ones, since the pace was made */
+    /* auto-pause: averages of round time and committed tokens */
+    double spec_us, spec_tokens, plain_us;
+    int n_spec, n_plain, since_plain;
+    bool paused;
+    int64_t backoff, wait; /* tokens until the next probe */
+    int probe;             /* rounds of the probe that are still to come */
+    double probe_us, probe_tokens;
+    /* health: rounds of three and more drafts of this reply, while none was accepted */
+    int barren;
+    bool warned, given_up;
+} lg_pace;
+
+void lg_pace_init(lg_pace *p, const lg_pace_settings *set);
+/* A new reply: what was measured stays, what was decided is open again. */
+void lg_pace_start(lg_pace *p);
+
+/* How many drafts the coming round makes, at most `room`; 0: a plain step. */
+int lg_pace_plan(lg_pace *p, int room);
+/* How many of n drafts, with these confidences, are verified. */
+int lg_pace_keep(const lg_pace *p, const float *confidence, int n);
+
+/* What a round took. `drafted` were made, `kept` verified, of which `compared` were looked at and `accepted`
+ * right; `tokens` were committed. A round that kept none was a plain step. */
+typedef struct lg_pace_round {
+    int drafted, kept, compared, accepted, tokens;
+    const float *confidence; /* of the kept ones */
+    uint64_t draft_us, verify_us, total_us;
+} lg_pace_round;
+/* True once, when nothing was accepted for so long that something must be wrong; drafting then rests until
+ * the next reply. */
+bool lg_pace_record(lg_pace *p, const lg_pace_round *r);
+
+/* Estimated cost of a width, and the acceptance from which n drafts pay: tokens a round. 0: not known yet. */
+double lg_pace_cost_at(const lg_pace_cost *c, int width);
+
+#endif

@@ -1,0 +1,288 @@
+/*
+ * engine/spec: see spec.h. Engine thread. After opening nothing allocates.
+ *
+ * What surprises: while drafting is paused, the taps of single steps are kept on the host and enter the
+ * context many at a time: making context row by row for nobody costs a plain step up to a twentieth.
+ */
+#include "engine/spec.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/engine_int.h"
+
+enum { HELD_MAX = 64 }; // rows that wait on the host
+
+struct lg_spec {
+    lg_gguf *gguf;
+    bool borrowed;
+    lg_dflash draft;
+    lg_dflash_work work;
+    int64_t max_ctx; // no drafting past this many tokens; 0: no bound
+    uint64_t bytes;
+    float *held; // taps of rows [held_pos, held_pos + n_held)
+    int64_t held_pos;
+    int n_held, max_held;
+    bool holding;
+    float logit[LG_DRAFT_ROWS_MAX], lse[LG_DRAFT_ROWS_MAX];
+    int32_t out_rows[LG_DRAFT_ROWS_MAX];
+    lg_pace pace;
+};
+
+static lg_status examine(const lg_engine_params *p, const lg_hparams *target, lg_backend *b,
+                         lg_spec_plan *out, lg_err *err)
+{
+    out->borrowed = p->draft_gguf != NULL;
+    out->gguf = p->draft_gguf;
+    if (!out->borrowed)
+        LG_TRY(lg_gguf_open(p->draft_path, &out->gguf, err));
+    out->type = p->draft.type;
+    out->kv_type = p->kv_type == LG_F32 ? LG_F32 : LG_F16;
+    LG_TRY(lg_dflash_read(out->gguf, target, &out->hp, err));
+    if (target->vocab < LG_KV_BLOCK)
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "drafting needs a vocabulary of %d entries or more",
+                       LG_KV_BLOCK);
+    return lg_dflash_check(out->gguf, &out->hp, out->type, b, &out->weights, err);
+}
+
+lg_status lg_spec_examine(const lg_engine_params *p, const lg_hparams *target, lg_backend *b,
+                          lg_spec_plan *out, lg_err *err)
+{
+    lg_err why = {0};
+    lg_status st;
+
+    *out = (lg_spec_plan){0};
+    if (!p->draft_path && !p->draft_gguf)
+        return LG_OK;
+    st = examine(p, target, b, out, &why);
+    if (st == LG_OK)
+        return LG_OK;
+    lg_spec_plan_free(out);
+    if (p->draft_required) {
+        (void)lg_err_subject(&why, "drafter %s", p->draft_path ? p->draft_path : "");
+        *err = why;
+        return st;
+    }
+    LG_WARN("draft", "unusable", "%s: %s; decoding goes on without a drafter",
+            *why.subject ? why.subject : (p->draft_path ? p->draft_path : "drafter"), why.msg);
+    return LG_OK;
+}
+
+void lg_spec_plan_free(lg_spec_plan *s)
+{
+    if (!s->borrowed)
+        lg_gguf_close(s->gguf);
+    *s = (lg_spec_plan){0};
+}
+
+static size_t tap_floats(const lg_spec *s)
+{
+    return (size_t)s->draft.hp.n_tap * (size_t)s->draft.hp.hidden;
+}
+
+lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_draft_params *set, lg_spec **out,
+                       lg_err *err)
+{
+    lg_spec *s = calloc(1, sizeof *s);
+    int most = plan->hp.block - 1;
+    lg_status st;
+
+    if (!s)
+        return LG_FAIL(err, LG_E_NOMEM, "no memory for the drafter");
+    s->gguf = plan->gguf;
+    s->borrowed = plan->borrowed;
+    plan->gguf = NULL;
+    s->max_ctx = set->ctx;
+    s->bytes = plan->weights.resident_bytes;
+    st = lg_dflash_load(s->gguf, &plan->hp, plan->type, e->b, &s->draft, err);
+    if (st == LG_OK)
+        st = lg_dflash_work_create(e->b, &plan->hp, e->work.max_rows, &s->work, err);
+    s->max_held = e->work.max_rows < HELD_MAX ? e->work.max_rows : HELD_MAX;
+    s->held = st == LG_OK ? malloc((size_t)s->max_held * tap_floats(s) * sizeof *s->held) : NULL;
+    if (st == LG_OK && !s->held)
+        st = LG_FAIL(err, LG_E_NOMEM, "no memory for the taps of %d rows", s->max_held);
+    if (st != LG_OK) {
+        lg_spec_close(e, s);
+        return st;
+    }
+    if (set->max > 0 && set->max < most)
+        most = set->max;
+    lg_pace_init(&s->pace, &(lg_pace_settings){.max = most,
+                                               .p_min = set->p_min,
+                                               .pause_margin = set->pause_margin,
+                                               .fixed = set->fixed});
+    for (int i = 0; i < LG_DRAFT_ROWS_MAX; i++)
+        s->out_rows[i] = i;
+    *out = s;
+    return LG_OK;
+}
+
+void lg_spec_close(lg_engine *e, lg_spec *s)
+{
+    if (!s)
+        return;
+    lg_dflash_work_release(e->b, &s->work);
+    lg_dflash_unload(e->b, &s->draft);
+    if (!s->borrowed)
+        lg_gguf_close(s->gguf);
+    free(s->held);
+    free(s);
+}
+
+const lg_dflash_params *lg_spec_params(const lg_spec *s)
+{
+    return &s->draft.hp;
+}
+
+uint64_t lg_spec_bytes(const lg_spec *s)
+{
+    return s->bytes;
+}
+
+lg_pace *lg_spec_pace(lg_spec *s)
+{
+    return &s->pace;
+}
+
+// A step of the drafter's graphs: positions count from the start of its context.
+static lg_step draft_step(const lg_engine *e, lg_graph graph, int64_t pos, int n)
+{
+    const lg_kv_pool *p = &e->kv.pool[LG_KV_DRAFT];
+    int from = (int)(e->kv.draft_from / LG_KV_BLOCK);
+    lg_step s = {.graph = graph, .n_rows = n, .pos = pos - e->kv.draft_from};
+
+    s.table[LG_KV_DRAFT] = p->table + from;
+    s.n_table[LG_KV_DRAFT] = lg_kv_entries(s.pos + n);
+    return s;
+}
+
+bool lg_spec_wants(const lg_spec *s, int64_t end)
+{
+    return s && (s->max_ctx <= 0 || end <= s->max_ctx);
+}
+
+// The n rows of taps on the device enter the context at pos.
+static lg_status inject(lg_engine *e, int64_t pos, int n, lg_err *err)
+{
+    lg_spec *s = e->spec;
+    int skip = lg_kv_draft_skip(&e->kv, pos, n);
+
+    if (skip < n) {
+        lg_step step = draft_step(e, LG_GRAPH_INJECT, pos + skip, n - skip);
+        step.n_cand = skip;
+        LG_TRY(lg_dflash_inject(e->b, &s->draft, e->kv.cls, &e->work, &s->work, &step, err));
+    }
+    lg_kv_draft_commit(&e->kv, n - skip);
+    return LG_OK;
+}
+
+void lg_spec_hold(lg_spec *s)
+{
+    s->holding = true;
+}
+
+static lg_status inject_held(lg_engine *e, lg_err *err)
+{
+    lg_spec *s = e->spec;
+    int n = s->n_held;
+    lg_mem taps = {.p = e->work.taps.p, .bytes = (size_t)n * tap_floats(s) * sizeof(float)};
+
+    s->n_held = 0;
+    LG_TRY(e->b->ops->upload(e->b, &taps, 0, s->held, taps.bytes, err));
+    return inject(e, s->held_pos, n, err);
+}
+
+lg_status lg_spec_flush(lg_engine *e, lg_err *err)
+{
+    if (!e->spec)
+        return LG_OK;
+    e->spec->holding = false;
+    return e->spec->n_held > 0 ? inject_held(e, err) : LG_OK;
+}
+
+lg_status lg_spec_absorb(lg_engine *e, int64_t pos, int n, lg_err *err)
+{
+    lg_spec *s = e->spec;
+    size_t row = tap_floats(s);
+
+    LG_ASSERT(s->n_held == 0 || s->held_pos + s->n_held == pos);
+    if (n > 1 || (!s->holding && s->n_held == 0)) {
+        LG_ASSERT(s->n_held == 0);
+        return inject(e, pos, n, err);
+    }
+    if (s->n_held == 0)
+        s->held_pos = pos;
+    LG_TRY(e->b->ops->download(e->b, e->work.taps.p, s->held + (size_t)s->n_held * row,
+                               (size_t)n * row * sizeof(float), err));
+    s->n_held += n;
+    return !s->holding || s->n_held == s->max_held ? inject_held(e, err) : LG_OK;
+}
+
+int lg_spec_room(const lg_engine *e, int64_t room)
+{
+    const lg_spec *s = e->spec;
+    int64_t left = e->plan.ctx - e->kv.pos - 1;
+    int rows = e->work.max_rows < e->work.max_out ? e->work.max_rows : e->work.max_out;
+
+    if (!s || !lg_spec_wants(s, e->kv.pos + 1))
+        return 0;
+    // rows on the host continue the context; without it the next block starts one
+    if ((s->n_held > 0 ? s->held_pos : e->kv.pos) != e->kv.draft_to || e->kv.draft_from > e->kv.draft_to)
+        return 0;
+    if (room > left)
+        room = left;
+    if (room > rows - 1)
+        room = rows - 1;
+    if (room > s->draft.hp.block - 1)
+        room = s->draft.hp.block - 1;
+    return room > 0 ? (int)room : 0;
+}
+
+lg_status lg_spec_draft(lg_engine *e, int n, int32_t *ids, float *confidence, atomic_bool *cancel,
+                        lg_err *err)
+{
+    lg_spec *s = e->spec;
+    lg_step step;
+
+    LG_TRY(lg_spec_flush(e, err));
+    LG_ASSERT(e->kv.draft_to == e->kv.pos && n >= 1 && n < LG_DRAFT_ROWS_MAX);
+    LG_TRY(lg_kv_grow(&e->kv, n + 1, err));
+    step = draft_step(e, LG_GRAPH_DRAFT, e->kv.pos, n + 1);
+    for (int i = 1; i <= n; i++)
+        ids[i] = s->draft.hp.mask_id;
+    step.ids = ids;
+    step.out_rows = s->out_rows + 1; // the first row holds the newest token: it predicts nothing new
+    step.n_out = n;
+    step.n_cand = 1;
+    step.cancel = cancel;
+    LG_TRY(lg_dflash_draft(e->b, &s->draft, &e->model, e->kv.cls, &e->work, &s->work, &step, err));
+    LG_TRY(e->b->ops->wait(e->b, err));
+    e->n_out = 0; // the logits are the drafter's
+    LG_TRY(e->b->ops->download(e->b, e->work.cand.ids, ids + 1, (size_t)n * sizeof *ids, err));
+    LG_TRY(e->b->ops->download(e->b, e->work.cand.logits, s->logit, (size_t)n * sizeof *s->logit, err));
+    LG_TRY(e->b->ops->download(e->b, e->work.cand.lse, s->lse, (size_t)n * sizeof *s->lse, err));
+    for (int i = 0; i < n; i++)
+        confidence[i] = expf(s->logit[i] - s->lse[i]);
+    return LG_OK;
+}
+
+lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, atomic_bool *cancel, lg_err *err)
+{
+    lg_step step;
+
+    LG_TRY(lg_kv_grow(&e->kv, n, err));
+    step = lg_engine_step(e, LG_GRAPH_TARGET, n, cancel);
+    step.ids = ids;
+    step.out_rows = e->spec->out_rows;
+    step.n_out = n;
+    step.flags = LG_STEP_TAPS;
+    e->n_out = 0;
+    LG_TRY(lg_laguna_forward(e->b, &e->model, e->kv.cls, &e->work, &step, err));
+    LG_TRY(e->b->ops->wait(e->b, err));
+    memcpy(e->tokens + e->kv.pos, ids, (size_t)n * sizeof *ids);
+    lg_kv_commit(&e->kv, 1);
+    e->n_out = n;
+    return LG_OK;
+}
