@@ -1,0 +1,37 @@
+/*
+ * server/job_int: the inner part of a job, shared by jobs.c and events.c only.
+ */
+#ifndef LG_SERVER_JOB_INT_H
+#define LG_SERVER_JOB_INT_H
+
+#include <pthread.h>
+
+#include "server/jobs.h"
+
+typedef enum lg_job_state { LG_JOB_NEW, LG_JOB_WAITS, LG_JOB_RUNS, LG_JOB_ENDED } lg_job_state;
+
+typedef struct lg_job_call_name lg_job_call_name;
+
+struct lg_job_private {
+    atomic_int refs;
+    char tag[24];        /* of the log: "r-7f3a" */
+    /* the queue's, under its lock */
+    lg_job *next;
+    lg_job_state state;
+    int64_t uncached;
+    uint64_t submit_us, start_us, deadline_us;
+    bool deadline_stops; /* the deadline is that of a stop, not the job's own */
+    atomic_int why;      /* lg_job_why of a cancelled job */
+    /* events, under `lock`: the engine appends to `in`; the reader swaps it for its own empty `out` */
+    pthread_mutex_t lock;
+    lg_buf in, out;
+    size_t at;           /* the reader's place in out */
+    size_t last_progress; /* place in `in` of a progress record that nothing followed, + 1 */
+    bool wanted;         /* the reader waits */
+    atomic_bool broken;  /* an event was lost */
+    int wake[2];         /* read and write end; the same descriptor where there is an eventfd */
+    lg_job_call_name *call;
+    size_t n_call;
+};
+
+#endif

@@ -1,0 +1,159 @@
+/*
+ * server/route: see route.h.
+ */
+#include "server/route.h"
+
+#include <string.h>
+
+/* What is in this build. */
+#if !defined(LG_HAVE_CHAT)
+#define LG_HAVE_CHAT 0
+#endif
+#if !defined(LG_HAVE_RESPONSES)
+#define LG_HAVE_RESPONSES 0
+#endif
+#if !defined(LG_HAVE_COMPLETIONS)
+#define LG_HAVE_COMPLETIONS 0
+#endif
+#if !defined(LG_HAVE_INFILL)
+#define LG_HAVE_INFILL 0
+#endif
+#if !defined(LG_HAVE_MESSAGES)
+#define LG_HAVE_MESSAGES 0
+#endif
+#if !defined(LG_HAVE_NATIVE)
+#define LG_HAVE_NATIVE 0
+#endif
+#if !defined(LG_HAVE_UTILITIES)
+#define LG_HAVE_UTILITIES 0
+#endif
+
+#define JOB(at, setting_, d) \
+    {.path = (at), .name = #d, .kind = LG_ROUTE_JOB, .post = true, .setting = (setting_), .dialect = &lg_dialect_##d}
+
+static const lg_route routes[] = {
+#if LG_HAVE_CHAT
+    JOB("/v1/chat/completions", "openai", chat),
+#endif
+#if LG_HAVE_RESPONSES
+    JOB("/v1/responses", "responses", responses),
+#endif
+#if LG_HAVE_COMPLETIONS
+    JOB("/v1/completions", "openai", completions),
+#endif
+#if LG_HAVE_INFILL
+    JOB("/infill", "llama", infill),
+#endif
+#if LG_HAVE_MESSAGES
+    {.path = "/v1/messages", .name = "messages", .kind = LG_ROUTE_JOB, .post = true, .setting = "anthropic",
+     .shape = LG_SHAPE_ANTHROPIC, .dialect = &lg_dialect_messages},
+#endif
+#if LG_HAVE_NATIVE
+    JOB("/lagoon/v1/generate", "native", native),
+#endif
+#if LG_HAVE_UTILITIES
+    {.path = "/v1/messages/count_tokens", .name = "count_tokens", .kind = LG_ROUTE_UTIL, .post = true,
+     .setting = "anthropic", .shape = LG_SHAPE_ANTHROPIC, .util = lg_util_count_tokens},
+    {.path = "/v1/models", .name = "models", .kind = LG_ROUTE_UTIL, .loading = true, .util = lg_util_models},
+    {.path = "/v1/models/*", .name = "models", .kind = LG_ROUTE_UTIL, .loading = true, .util = lg_util_model},
+    {.path = "/tokenize", .name = "tokenize", .kind = LG_ROUTE_UTIL, .post = true, .setting = "llama",
+     .util = lg_util_tokenize},
+    {.path = "/detokenize", .name = "detokenize", .kind = LG_ROUTE_UTIL, .post = true, .setting = "llama",
+     .util = lg_util_detokenize},
+    {.path = "/apply-template", .name = "apply-template", .kind = LG_ROUTE_UTIL, .post = true, .setting = "llama",
+     .util = lg_util_apply_template},
+    {.path = "/props", .name = "props", .kind = LG_ROUTE_UTIL, .setting = "llama", .util = lg_util_props},
+#endif
+    {.path = "/slots", .name = "slots", .kind = LG_ROUTE_SLOTS, .loading = true, .setting = "llama"},
+    {.path = "/metrics", .name = "metrics", .kind = LG_ROUTE_METRICS, .loading = true},
+    {.path = "/health", .name = "health", .kind = LG_ROUTE_HEALTH, .open = true, .loading = true},
+    {.path = "/", .name = "health", .kind = LG_ROUTE_HEALTH, .open = true, .loading = true},
+    {.path = "/lagoon/v1/status", .name = "status", .kind = LG_ROUTE_STATUS, .loading = true},
+};
+enum { N_ROUTES = sizeof routes / sizeof routes[0] };
+
+/* Short forms that clients with a base URL without /v1 use, and llama-server's names. */
+static const struct {
+    const char *from, *to;
+} aliases[] = {
+    {"/chat/completions", "/v1/chat/completions"},
+    {"/responses", "/v1/responses"},
+    {"/completions", "/v1/completions"},
+    {"/models", "/v1/models"},
+    {"/v1/health", "/health"},
+};
+
+static const char *alias_of(const char *path)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (strcmp(path, aliases[i].from) == 0)
+            return aliases[i].to;
+    return path;
+}
+
+const char *lg_route_path(lg_request *rq, bool *doubled)
+{
+    lg_str t = rq->target;
+    char *path;
+
+    *doubled = false;
+    while (t.n > 1 && t.p[t.n - 1] == '/')
+        t.n--;
+    while (lg_str_starts(t, LG_STR("/v1/v1")) && (t.n == 6 || t.p[6] == '/')) {
+        *doubled = true;
+        t.p += 3;
+        t.n -= 3;
+    }
+    path = lg_arena_dup(&rq->arena, t.p, t.n);
+    return path ? alias_of(path) : NULL;
+}
+
+static bool matches(const char *pattern, lg_str path)
+{
+    size_t n = strlen(pattern);
+
+    if (n > 1 && pattern[n - 1] == '*')
+        return path.n >= n && strncmp(path.p, pattern, n - 1) == 0;
+    return lg_str_eqz(path, pattern);
+}
+
+static bool enabled(const lg_settings *set, const lg_route *r)
+{
+    if (!r->setting)
+        return true;
+    for (size_t i = 0; i < set->dialects.n; i++)
+        if (strcmp(set->dialects.v[i], "all") == 0 || strcmp(set->dialects.v[i], r->setting) == 0)
+            return true;
+    return false;
+}
+
+lg_found lg_route_find(const lg_settings *set, const lg_request *rq, const lg_route **out)
+{
+    bool get = lg_str_eqz(rq->method, "GET") || lg_str_eqz(rq->method, "HEAD");
+    bool post = lg_str_eqz(rq->method, "POST");
+
+    *out = NULL;
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        const lg_route *r = &routes[i];
+
+        if (!matches(r->path, rq->path))
+            continue;
+        *out = r;
+        if (!enabled(set, r))
+            return LG_FOUND_NOTHING; // in the shape of its dialect
+        if (r->post ? post : get)
+            return LG_FOUND;
+        return LG_FOUND_METHOD;
+    }
+    return LG_FOUND_NOTHING;
+}
+
+const char *lg_route_name(size_t i)
+{
+    return i < N_ROUTES ? routes[i].name : NULL;
+}
+
+size_t lg_route_index(const lg_route *r)
+{
+    return (size_t)(r - routes);
+}

@@ -1,0 +1,54 @@
+/*
+ * server/server_int: the server's struct, shared by server.c, answer.c and runner.c.
+ */
+#ifndef LG_SERVER_SERVER_INT_H
+#define LG_SERVER_SERVER_INT_H
+
+#include <pthread.h>
+
+#include "server/guard.h"
+#include "server/http.h"
+#include "server/jobs.h"
+#include "server/metrics.h"
+#include "server/replay.h"
+#include "server/route.h"
+#include "server/server.h"
+#include "server/snapshot.h"
+
+struct lg_server {
+    lg_server_params p;
+    const lg_settings *set;
+    lg_guard *guard;
+    lg_http *http;
+    lg_jobs *jobs;
+    lg_metrics *metrics;
+    lg_snapshot_box *snapshot;
+    bool tls;
+    char *cert, *cert_key;
+    size_t job_arena_bytes;
+    /* two: while loading, and with the model; connections read through the pointer */
+    lg_service loading, loaded;
+    _Atomic(const lg_service *) service;
+    lg_replay *replay;
+    lg_constraint_cache *constraints;
+    atomic_ullong last_request_us; /* for idle_exit */
+    atomic_int unknown_paths;
+    /* the engine thread's */
+    pthread_t runner;
+    bool runner_started;
+    lg_engine *engine;
+    lg_token_trie *trie;
+    lg_err load_err;     /* why the model could not be loaded; written before ended */
+    int ended_pipe[2];   /* the engine thread says that it ended */
+};
+
+/* The engine thread (runner.c); arg is the server. */
+void *lg_runner_main(void *arg);
+
+/* Requests (answer.c): the functions of lg_http_handler; ctx is the server. */
+void lg_answer_begin(void *ctx, lg_request *rq, lg_response *out);
+void lg_answer_handle(void *ctx, lg_request *rq, lg_response *out);
+void lg_answer_refuse(void *ctx, const lg_request *rq, int status, lg_response *out);
+void lg_answer_done(void *ctx, lg_request *rq, int status);
+
+#endif
