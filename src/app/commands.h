@@ -10,7 +10,7 @@
 #include "app/app.h"
 
 #define LG_COMMANDS(X) \
-    X(generate)        \
+    X(serve) X(generate) \
     X(chat) X(bench) X(inspect) X(synth) X(tokenize) X(detokenize) X(template) X(logits) X(perplexity)
 
 #define LG_COMMAND_DECLARE(name) extern const lg_cmd lg_cmd_##name;

@@ -16,7 +16,6 @@
 
 /* Known words whose work is not in this version; they are refused by name. */
 #define LG_ABSENT_COMMANDS(X)                                                                           \
-    X(serve, "serve")                                                                                   \
     X(fetch, "fetch") X(convert, "convert") X(quantize, "quantize") X(imatrix, "imatrix") X(top, "top") \
         X(connect, "connect") X(doctor, "doctor") X(bug_report, "bug-report") X(config, "config")       \
             X(cache, "cache") X(service, "service") X(completion, "completion")
@@ -77,22 +76,6 @@ static int print_help(const lg_cmd *cmd)
     return rc;
 }
 
-/* Drafting is not in this version: plain decoding is what `none` and `auto` mean. */
-static const char *absent_setting(const lg_settings *s)
-{
-    static const lg_setting_id later[] = {LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min,
-                                          LG_SET_draft_ctx, LG_SET_draft_pause_margin};
-
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        bool off =
-            later[i] == LG_SET_draft && (strcmp(s->draft, "none") == 0 || strcmp(s->draft, "auto") == 0);
-
-        if (s->from[later[i]].source == LG_FROM_FLAG && !off)
-            return lg_setting_name(later[i]);
-    }
-    return NULL;
-}
-
 static void set_log_level(const lg_app *app)
 {
     static const struct {
@@ -111,7 +94,6 @@ static void set_log_level(const lg_app *app)
 /* Read the words of app->cmd and run it. argv[0] is the command's name. */
 static int run_command(lg_app *app, int argc, char **argv)
 {
-    const char *later;
     lg_err err = {0};
     int rc = LG_EXIT_USAGE;
 
@@ -132,12 +114,6 @@ static int run_command(lg_app *app, int argc, char **argv)
     if (app->words.version) {
         print_version();
         rc = LG_EXIT_OK;
-        goto out;
-    }
-    later = absent_setting(&app->set);
-    if (later) {
-        rc =
-            lg_app_usage("%s: drafting (setting %s) is not in this version yet", app->cmd->words.name, later);
         goto out;
     }
     memcpy(&app->common, app->own, sizeof app->common);
@@ -185,9 +161,10 @@ static int dispatch(lg_app *app, int argc, char **argv)
         app->cmd = commands[i];
         return run_command(app, argc - 1, argv + 1);
     }
-    if (word[0] == '-')
-        return lg_app_usage("the command comes first: lagoon COMMAND %s ...; 'lagoon --help' lists them",
-                            word);
+    if (word[0] == '-') { // flags of the bare command are those of serve
+        app->cmd = &lg_cmd_serve;
+        return run_command(app, argc, argv);
+    }
     return unknown_command(word);
 }
 
