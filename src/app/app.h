@@ -39,7 +39,7 @@ typedef struct lg_common {
 #define LG_MODEL_SETTINGS                                                                         \
     LG_FILE_SETTINGS, LG_SET_device, LG_SET_threads, LG_SET_ctx, LG_SET_kv_type, LG_SET_isa,      \
         LG_SET_crlf_compat, LG_SET_draft, LG_SET_draft_max, LG_SET_draft_p_min, LG_SET_draft_ctx, \
-        LG_SET_draft_pause_margin
+        LG_SET_draft_pause_margin, LG_SET_draft_type
 
 typedef struct lg_cmd {
     lg_command words; /* name, usage, settings, options: what base/settings reads */
@@ -56,6 +56,7 @@ struct lg_app {
     lg_common common;
     atomic_bool *cancel;   /* set by Ctrl-C once lg_app_catch_interrupt was called */
     char model_path[4096]; /* filled by lg_app_model_path */
+    char draft_path[4096]; /* filled by lg_app_choose_drafter */
 };
 
 /* --- errors --- */
@@ -91,6 +92,13 @@ LG_NODISCARD lg_status lg_app_find_model(const lg_app *app, const char *word, ch
 lg_engine_params lg_app_engine_settings(const lg_app *app);
 /* The same with the model path resolved; pointers live as long as app. */
 LG_NODISCARD lg_status lg_app_engine_params(lg_app *app, lg_engine_params *out, lg_err *err);
+/* The drafter file that belongs to a model file: beside it, with its name. False: there is none. */
+bool lg_app_find_drafter(const char *model_path, char *out, size_t n);
+/* Engine parameters of the drafting settings; the drafter itself by the setting `draft`: a file, none, or the
+ * one that belongs to app->model_path. lg_app_engine_params calls both; a command that never decodes clears
+ * p->draft_path. */
+void lg_app_draft_settings(const lg_app *app, lg_engine_params *p);
+void lg_app_choose_drafter(lg_app *app, lg_engine_params *p);
 /* Open the engine with a load bar when it takes long. `p` comes from lg_app_engine_params, changed as needed.
  */
 LG_NODISCARD lg_status lg_app_engine_open(lg_app *app, const lg_engine_params *p, lg_engine **out,

@@ -103,6 +103,23 @@ static const char *finish_word(const lg_gen_stats *s)
     return s->finish == LG_FINISH_STOP ? "stop" : s->finish == LG_FINISH_LENGTH ? "length" : "tool_calls";
 }
 
+/* Acceptance by position ends where nothing was tried any more. */
+static void put_draft(const lg_draft_stats *d, lg_buf *b)
+{
+    if (!d->present) {
+        (void)lg_buf_addz(b, "null");
+        return;
+    }
+    (void)lg_buf_addf(b, "{\"rounds\": %lld, \"plain\": %lld, \"drafted\": %lld, \"accepted\": %lld, "
+                      "\"paused\": %s, \"draft_s\": %.6f, \"verify_s\": %.6f, \"plain_s\": %.6f, "
+                      "\"by_position\": [", (long long)d->rounds, (long long)d->plain, (long long)d->drafted,
+                      (long long)d->accepted, d->paused ? "true" : "false", (double)d->draft_us / 1e6,
+                      (double)d->verify_us / 1e6, (double)d->plain_us / 1e6);
+    for (int i = 0; i < LG_DRAFT_ROWS_MAX && d->tried_at[i] > 0; i++)
+        (void)lg_buf_addf(b, "%s%.4f", i ? ", " : "", (double)d->accepted_at[i] / (double)d->tried_at[i]);
+    (void)lg_buf_addz(b, "]}");
+}
+
 static lg_status print_json(const lg_turn *t, lg_err *err)
 {
     const lg_gen_stats *s = &t->stats;
@@ -125,6 +142,8 @@ static lg_status print_json(const lg_turn *t, lg_err *err)
                       (double)s->prefill_us / 1e6, (double)s->first_token_us / 1e6,
                       (double)s->decode_us / 1e6);
     (void)lg_json_quote(lg_str_of(lg_engine_backend(t->engine)->info.name), &b);
+    (void)lg_buf_addz(&b, ", \"draft\": ");
+    put_draft(&s->draft, &b);
     (void)lg_buf_addz(&b, "}\n");
     if (b.failed)
         st = LG_FAIL(err, LG_E_LIMIT, "the answer is too long for --json");
@@ -132,6 +151,21 @@ static lg_status print_json(const lg_turn *t, lg_err *err)
         (void)fwrite(b.p, 1, b.n, stdout);
     lg_buf_free(&b);
     return st;
+}
+
+static void add_draft(const lg_draft_stats *d, lg_buf *b)
+{
+    double rounds = d->rounds > 0 ? (double)d->rounds : 1;
+
+    (void)lg_buf_addf(
+        b, "\ndrafting  %lld rounds and %lld plain steps  %.2f drafts verified a round, %.2f accepted",
+        (long long)d->rounds, (long long)d->plain, (double)d->drafted / rounds, (double)d->accepted / rounds);
+    for (int i = 0; i < LG_DRAFT_ROWS_MAX && d->tried_at[i] > 0; i++)
+        (void)lg_buf_addf(b, "%s%.0f", i ? " " : "  by position ",
+                          100.0 * (double)d->accepted_at[i] / (double)d->tried_at[i]);
+    (void)lg_buf_addz(b, d->rounds > 0 ? " %" : "");
+    if (d->paused)
+        (void)lg_buf_addz(b, "  paused at the end");
 }
 
 static void print_stats(const lg_turn *t)
@@ -142,6 +176,8 @@ static void print_stats(const lg_turn *t)
     (void)lg_buf_addf(&b, "prompt %lld tokens  answer ", (long long)t->stats.prompt_tokens);
     lg_turn_figures(t, &b);
     (void)lg_buf_addf(&b, "  seed %llu", (unsigned long long)t->stats.seed);
+    if (t->stats.draft.present)
+        add_draft(&t->stats.draft, &b);
     fprintf(stderr, "%.*s\n", (int)b.n, b.p);
     lg_buf_free(&b);
 }

@@ -9,6 +9,7 @@
 
 #include "app/commands.h"
 #include "app/inspect.h"
+#include "engine/spec.h"
 #include "text/vocab.h"
 
 typedef struct own {
@@ -24,13 +25,15 @@ static const lg_option options[] = {
 };
 
 static const lg_setting_id settings[] = {LG_FILE_SETTINGS, LG_SET_device, LG_SET_threads, LG_SET_ctx,
-                                         LG_SET_kv_type,   LG_SET_isa,    LG_SET_END};
+                                         LG_SET_kv_type,   LG_SET_isa,    LG_SET_draft,   LG_SET_draft_type,
+                                         LG_SET_END};
 
 // Everything that inspect works out, so that one function can give it back.
 typedef struct work {
     lg_gguf *g;
     lg_hparams hp;
     lg_backend *backend;
+    lg_spec_plan draft;
     lg_plan_for plan_for;
     lg_plan plan;
     lg_inspect in;
@@ -69,12 +72,19 @@ static lg_status examine(work *w, lg_err *err)
 static lg_status make_plan(work *w, const lg_engine_params *p, lg_err *err)
 {
     lg_plan_for *f = &w->plan_for;
+    lg_spec_plan *draft = &w->draft;
 
     if (!w->in.hp)
         return LG_FAIL(err, LG_E_UNSUPPORTED, "has no configuration to plan for");
     LG_TRY(lg_backend_open(&p->backend, &w->backend, err));
     *f = (lg_plan_for){.hp = &w->hp, .b = w->backend, .kv_type = p->kv_type, .chunk = p->chunk};
     LG_TRY(lg_weights_check(w->g, &w->hp, w->backend, &f->weights, err));
+    LG_TRY(lg_spec_examine(p, &w->hp, w->backend, draft, err));
+    if (draft->gguf) {
+        f->draft = &draft->hp;
+        f->draft_weights = draft->weights;
+        f->draft_kv_type = draft->kv_type;
+    }
     lg_plan_choose(f, p->ctx, &w->plan);
     w->in.plan = &w->plan;
     w->in.device = w->backend->info.name;
@@ -115,6 +125,7 @@ static int run(lg_app *app)
 out:
     if (st != LG_OK)
         rc = lg_app_fail(&err);
+    lg_spec_plan_free(&w->draft);
     lg_backend_close(w->backend);
     lg_gguf_close(w->g);
     free(w);

@@ -221,6 +221,7 @@ static lg_status open_engine(job *j, lg_err *err)
     lg_engine_params p;
 
     LG_TRY(lg_app_engine_params(j->app, &p, err));
+    p.draft_path = NULL; // nothing is decoded
     p.chunk = j->o->batch > 0 ? (int)j->o->batch : (int)j->ids.n;
     p.debug = j->o->layers_out;
     p.routes = j->o->routes_out;

@@ -141,6 +141,7 @@ static lg_status open_engine(job *j, lg_err *err)
     lg_engine_params p;
 
     LG_TRY(lg_app_engine_params(j->app, &p, err));
+    p.draft_path = NULL; // nothing is decoded
     if (p.ctx == 0)
         p.ctx = WINDOW;
     LG_TRY(lg_app_engine_open(j->app, &p, &j->e, err));

@@ -229,9 +229,10 @@ static void put_plan(lg_buf *b, const lg_plan *p, const char *device)
                       "\"kv_bytes\": %" PRIu64 ", \"kv_bytes_per_token\": %" PRIu64
                       ", \"kv_fixed_bytes\": %" PRIu64 ", ",
                       p->kv_bytes, p->kv_bytes_per_token, p->kv_fixed_bytes);
-    (void)lg_buf_addf(
-        b, "\"scratch_bytes\": %" PRIu64 ", \"total_bytes\": %" PRIu64 ", \"available_bytes\": %" PRIu64 ", ",
-        p->scratch_bytes, p->total_bytes, p->available_bytes);
+    (void)lg_buf_addf(b,
+                      "\"scratch_bytes\": %" PRIu64 ", \"draft_bytes\": %" PRIu64
+                      ", \"total_bytes\": %" PRIu64 ", \"available_bytes\": %" PRIu64 ", ",
+                      p->scratch_bytes, p->draft_bytes, p->total_bytes, p->available_bytes);
     (void)lg_buf_addf(b, "\"lowered\": %s, \"fits\": %s}", p->lowered ? "true" : "false",
                       p->fits ? "true" : "false");
 }

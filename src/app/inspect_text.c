@@ -245,6 +245,8 @@ static void put_plan(const lg_plan *p, const char *device)
     (void)printf(" (%s a token, %s fixed)\n", lg_fig_bytes(&a, (double)p->kv_bytes_per_token),
                  lg_fig_bytes(&b, (double)p->kv_fixed_bytes));
     (void)printf("  scratch             %s\n", lg_fig_bytes(&a, (double)p->scratch_bytes));
+    if (p->draft_bytes)
+        (void)printf("  drafter             %s\n", lg_fig_bytes(&a, (double)p->draft_bytes));
     (void)printf("  total               %s of %s available: %s\n", lg_fig_bytes(&a, (double)p->total_bytes),
                  lg_fig_bytes(&b, (double)p->available_bytes), p->fits ? "fits" : "does not fit");
     if (p->lowered)

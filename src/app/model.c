@@ -215,6 +215,7 @@ lg_engine_params lg_app_engine_settings(const lg_app *app)
     };
 
     LG_ASSERT(lg_qtype_find(lg_str_of(s->kv_type), &p.kv_type)); // the table admits no other words
+    lg_app_draft_settings(app, &p);
     return p;
 }
 
@@ -223,6 +224,7 @@ lg_status lg_app_engine_params(lg_app *app, lg_engine_params *out, lg_err *err)
     LG_TRY(lg_app_model_path(app, err));
     *out = lg_app_engine_settings(app);
     out->model_path = app->model_path;
+    lg_app_choose_drafter(app, out);
     return LG_OK;
 }
 

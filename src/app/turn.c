@@ -112,8 +112,8 @@ lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
     return lg_vocab_template(v, &known);
 }
 
-/* How much of an answer the prompt ends in: what lies behind the closed reasoning (chat goes on with a stopped
- * one). */
+/* How much of an answer the prompt ends in: what lies behind the closed reasoning (chat goes on with a
+ * stopped one). */
 static size_t begun(const lg_vocab *v, const lg_ids *prompt)
 {
     const lg_special *sp = lg_vocab_special(v);
@@ -223,6 +223,10 @@ void lg_turn_figures(const lg_turn *t, lg_buf *out)
     (void)lg_buf_addf(out, "  cached %.0f %%",
                       s->prompt_tokens > 0 ? 100.0 * (double)s->cached_tokens / (double)s->prompt_tokens
                                            : 0.0);
+    if (s->draft.present && s->draft.paused)
+        (void)lg_buf_addz(out, "  drafting paused");
+    else if (s->draft.rounds > 0)
+        (void)lg_buf_addf(out, "  drafts +%.1f a round", (double)s->draft.accepted / (double)s->draft.rounds);
     (void)lg_buf_addf(out, "  ctx %s of %s", lg_fig_count(&f[0], lg_engine_pos(t->engine)),
                       lg_fig_count(&f[3], lg_engine_plan(t->engine)->ctx));
 }

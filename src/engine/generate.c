@@ -572,6 +572,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
     stats->think_tokens = lg_reply_reasoning_tokens(g.reply);
     stats->think_exit = g.think.exit;
     stats->injected_tokens = g.think.injected;
+    stats->draft.paused = stats->draft.present && lg_spec_pace(e->spec)->paused;
     if (st == LG_OK)
         st = lg_reply_end(g.reply, stats->end, &stats->finish, err);
     if (st == LG_OK && ids_out)
