@@ -355,6 +355,22 @@ static lg_status read_content(const lg_json *j, lg_role role, bool drop_images, 
     return LG_OK;
 }
 
+lg_status lg_chat_json_content(const lg_json *j, bool drop_images, const char *path, lg_arena *a, lg_str *out,
+                               lg_err *err)
+{
+    content c = {.text = {.a = a}, .reasoning = {.a = a}};
+
+    // in the role in which nothing but text is read
+    LG_TRY(read_content(lg_json_is(j, LG_JSON_NULL) ? NULL : j, LG_ROLE_TOOL, drop_images, path, a, &c, err));
+    *out = joined(&c.text);
+    return LG_OK;
+}
+
+lg_status lg_chat_json_arguments(const lg_json *j, lg_arena *a, lg_chat_call *call, lg_err *err)
+{
+    return arguments(lg_json_is(j, LG_JSON_NULL) ? NULL : j, a, call, err);
+}
+
 /* --- messages --- */
 
 typedef struct reader {

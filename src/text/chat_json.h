@@ -27,6 +27,16 @@ typedef struct lg_chat_tools {
 LG_NODISCARD lg_status lg_chat_json_messages(const lg_json *messages, bool drop_images, lg_arena *a,
                                              const lg_chat_message **out, size_t *n, lg_err *err);
 
+/* Content, a string or an array of text parts (NULL: none), as text: *out has p NULL when there is nothing.
+ * `path` names it in errors. */
+LG_NODISCARD lg_status lg_chat_json_content(const lg_json *content, bool drop_images, const char *path,
+                                            lg_arena *a, lg_str *out, lg_err *err);
+
+/* The arguments of a call in history: an object, or a string that holds one; what is neither becomes the one
+ * argument `input`. Fills call->arg and n_arg. */
+LG_NODISCARD lg_status lg_chat_json_arguments(const lg_json *arguments, lg_arena *a, lg_chat_call *call,
+                                              lg_err *err);
+
 /* `tools` of Chat Completions and the older `functions`, each an array, null or absent (NULL). */
 LG_NODISCARD lg_status lg_chat_json_tools(const lg_json *tools, const lg_json *functions, lg_arena *a,
                                           lg_chat_tools *out, lg_err *err);
