@@ -16,15 +16,16 @@
 
 typedef struct lg_engine lg_engine;
 
-/* How drafting behaves where a drafter is present. All zero: as long blocks as it can, every draft verified
- * unless the measured costs say otherwise, never paused. */
+/* How drafting behaves where a drafter is present. All zero: the longest blocks, every draft verified, never
+ * paused. */
 typedef struct lg_draft_params {
     int max;            /* most drafts a round; 0: as many as the drafter's block has */
     float p_min;        /* drafts are cut before the first one less sure than this */
     int64_t ctx;        /* plain decoding past this many tokens; 0: never */
-    float pause_margin; /* pause when a token costs more than this times a plain one; 0: never */
+    /* above 0: measured times choose the length of blocks, and drafting pauses while a token costs more than
+     * this times a plain one */
+    float pause_margin;
     lg_draft_type type;
-    bool fixed;         /* always `max` drafts, all verified, never paused: for measuring */
 } lg_draft_params;
 
 typedef struct lg_engine_params {

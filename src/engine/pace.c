@@ -126,7 +126,7 @@ int lg_pace_plan(lg_pace *p, int room)
 
     if (max <= 0 || p->given_up)
         return 0;
-    if (p->set.fixed)
+    if (p->set.pause_margin <= 0)
         return max;
     if (p->paused) {
         if (p->probe == 0 && p->wait > 0)
@@ -135,7 +135,7 @@ int lg_pace_plan(lg_pace *p, int room)
             p->probe = PROBE_ROUNDS;
             p->probe_us = p->probe_tokens = 0;
         }
-    } else if (p->set.pause_margin > 0 && plain_is_due(p)) {
+    } else if (plain_is_due(p)) {
         return 0;
     }
     if (p->rounds < WARM_SPEC || p->rounds % EXPLORE_EVERY == 0)
@@ -146,14 +146,12 @@ int lg_pace_plan(lg_pace *p, int room)
 int lg_pace_keep(const lg_pace *p, const float *confidence, int n)
 {
     double tokens = 1, reach = 1, best = 0;
-    int keep = 0, known = p->verify.n[1] > 0 && p->rounds >= WARM_SPEC;
+    int keep = 0;
 
-    if (p->set.fixed)
-        return n;
     for (int i = 0; i < n; i++)
         if (confidence[i] < p->set.p_min)
             n = i;
-    if (!known)
+    if (p->set.pause_margin <= 0 || p->verify.n[1] == 0 || p->rounds < WARM_SPEC)
         return n;
     double drafting = lg_pace_cost_at(&p->draft, n > 0 ? n : 1) + p->other_us;
     for (int i = 0; i <= n; i++) {
@@ -222,7 +220,7 @@ static void judge(lg_pace *p, const lg_pace_round *r)
 {
     double limit = p->plain_us * (double)p->set.pause_margin;
 
-    if (p->set.pause_margin <= 0 || p->set.fixed || p->n_plain == 0)
+    if (p->set.pause_margin <= 0 || p->n_plain == 0)
         return;
     if (!p->paused) {
         if (p->n_spec >= WARM_SPEC && p->n_plain >= WARM_PLAIN && p->spec_us > limit * p->spec_tokens) {
@@ -264,7 +262,7 @@ bool lg_pace_record(lg_pace *p, const lg_pace_round *r)
     judge(p, r);
     if (r->accepted > 0)
         p->barren = -1;
-    if (r->kept >= BARREN_DRAFTS && p->barren >= 0 && ++p->barren >= BARREN_ROUNDS && !p->set.fixed) {
+    if (r->kept >= BARREN_DRAFTS && p->barren >= 0 && ++p->barren >= BARREN_ROUNDS) {
         p->given_up = true;
         if (!p->warned)
             return p->warned = true;

@@ -16,8 +16,9 @@ enum { LG_DRAFTS_MAX = 15 };
 typedef struct lg_pace_settings {
     int max;            /* most drafts a round, 1 to LG_DRAFTS_MAX */
     float p_min;        /* drafts are cut before the first one less sure than this; 0: never */
-    float pause_margin; /* pause when a token costs more than this times a plain one; 0: never */
-    bool fixed;         /* always `max` drafts, all verified, never paused: for measuring */
+    /* pause when a token costs more than this times a plain one; 0: never, and time decides nothing: always
+     * `max` drafts, of which p_min alone drops any */
+    float pause_margin;
 } lg_pace_settings;
 
 /* Mean cost by width, in microseconds; known at some widths, between them interpolated. */

@@ -111,8 +111,7 @@ lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_draft_params *
         most = set->max;
     lg_pace_init(&s->pace, &(lg_pace_settings){.max = most,
                                                .p_min = set->p_min,
-                                               .pause_margin = set->pause_margin,
-                                               .fixed = set->fixed});
+                                               .pause_margin = set->pause_margin});
     for (int i = 0; i < LG_DRAFT_ROWS_MAX; i++)
         s->out_rows[i] = i;
     *out = s;

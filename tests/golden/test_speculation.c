@@ -56,7 +56,7 @@ static lg_status open_engine(const char *drafter, int threads, lg_engine **out, 
                             .kv_type = LG_F32,
                             .draft_path = drafter ? path_of(drafter, draft, sizeof draft) : NULL,
                             .draft_required = true,
-                            .draft = {.type = LG_DRAFT_STORED, .fixed = true}},
+                            .draft = {.type = LG_DRAFT_STORED}},
         out, err);
 }
 
