@@ -16,12 +16,15 @@ static const char *id_keyword(const lg_compiler *c)
     return c->dialect == 4 ? "id" : "$id";
 }
 
-// The identifier that a node gives itself, without a fragment; empty when it gives none.
+// The identifier that a node gives itself, without a fragment; empty when it gives none. In the old drafts it gives
+// none beside a $ref.
 static lg_str own_id(const lg_compiler *c, const lg_json *j)
 {
     lg_str id = lg_json_str(lg_json_get(j, id_keyword(c)));
     size_t hash = lg_str_find(id, LG_STR("#"), 0);
 
+    if (c->dialect <= 7 && lg_json_get(j, "$ref"))
+        return (lg_str){0};
     return hash == SIZE_MAX ? id : (lg_str){id.p, hash};
 }
 
@@ -75,8 +78,9 @@ static bool holds_values(lg_str key) // below these keywords there are no schema
 }
 
 typedef struct search {
-    lg_str uri;    // absolute address wanted; p = NULL: an anchor in any resource
+    lg_str uri;    // absolute address wanted; p = NULL: an anchor in the resource at `from`
     lg_str anchor;
+    uint32_t from;
 } search;
 
 // Depth first through the document; as deep as it is nested.
@@ -92,6 +96,8 @@ static uint32_t find(lg_compiler *c, uint32_t node, lg_str base, const search *s
     if (s->uri.p) {
         if (id.n && lg_str_eq(base, s->uri))
             return node;
+    } else if (id.n && node != s->from) {
+        return LG_NONE; // another resource
     } else {
         lg_str named = lg_json_str(lg_json_get(j, id_keyword(c)));
         if (lg_str_eq(lg_json_str(lg_json_get(j, "$anchor")), s->anchor) && lg_json_get(j, "$anchor"))
@@ -201,7 +207,7 @@ uint32_t lg_schema_ref(lg_compiler *c, uint32_t node)
         }
     }
     if (fragment.n && fragment.p[0] != '/') {
-        search s = {.anchor = fragment};
+        search s = {.anchor = fragment, .from = at};
         at = find(c, at, base, &s);
     } else {
         for (size_t i = 0; i < fragment.n && at != LG_NONE;) {
