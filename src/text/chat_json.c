@@ -528,23 +528,21 @@ static size_t call_index(const lg_chat_message *m, lg_str id)
     return i;
 }
 
-// When the results behind a turn of several calls are a permutation of the calls, put them in the calls'
-// order.
-static lg_status order_results(reader *r, lg_err *err)
+lg_status lg_chat_order_results(lg_chat_message *message, size_t n, lg_arena *a, lg_err *err)
 {
-    for (size_t i = 0; i < r->n; i++) {
-        const lg_chat_message *m = &r->message[i];
+    for (size_t i = 0; i < n; i++) {
+        const lg_chat_message *m = &message[i];
         size_t k = m->n_call;
-        if (k < 2 || k > r->n - i - 1)
+        if (k < 2 || k > n - i - 1)
             continue;
-        lg_mark start = lg_arena_mark(r->a);
-        lg_chat_message *sorted = LG_NEW_N(r->a, lg_chat_message, k);
-        bool *taken = LG_NEW_N(r->a, bool, k);
+        lg_mark start = lg_arena_mark(a);
+        lg_chat_message *sorted = LG_NEW_N(a, lg_chat_message, k);
+        bool *taken = LG_NEW_N(a, bool, k);
         bool permutation = sorted && taken;
         if (!permutation)
-            return no_memory(r->a, err);
+            return no_memory(a, err);
         for (size_t j = 0; j < k && permutation; j++) {
-            const lg_chat_message *result = &r->message[i + 1 + j];
+            const lg_chat_message *result = &message[i + 1 + j];
             size_t at = result->role == LG_ROLE_TOOL ? call_index(m, result->call_id) : k;
             permutation = at < k && !taken[at];
             if (permutation) {
@@ -553,8 +551,8 @@ static lg_status order_results(reader *r, lg_err *err)
             }
         }
         if (permutation)
-            memcpy(&r->message[i + 1], sorted, k * sizeof *sorted);
-        lg_arena_reset(r->a, start);
+            memcpy(&message[i + 1], sorted, k * sizeof *sorted);
+        lg_arena_reset(a, start);
     }
     return LG_OK;
 }
@@ -581,7 +579,7 @@ lg_status lg_chat_json_messages(const lg_json *messages, bool drop_images, lg_ar
         return no_memory(a, err);
     for (size_t i = 0; i < lg_json_len(messages); i++)
         LG_TRY(read_message(&r, lg_json_at(messages, i), i, err));
-    LG_TRY(order_results(&r, err));
+    LG_TRY(lg_chat_order_results(r.message, r.n, a, err));
     *out = r.message;
     *n = r.n;
     return LG_OK;
