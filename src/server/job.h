@@ -56,6 +56,11 @@ typedef struct lg_job_event {
     const lg_api_error *error; /* ERROR */
 } lg_job_event;
 
+typedef struct lg_prompt_ids {
+    const int32_t *p;
+    size_t n;
+} lg_prompt_ids;
+
 typedef struct lg_job {
     /* --- filled by the dialect's parse, read by all --- */
     const lg_dialect *dialect;
@@ -67,6 +72,9 @@ typedef struct lg_job {
     int64_t created;       /* seconds since the epoch */
 
     lg_ids prompt;         /* ids, malloc'ed; freed with the job */
+    const lg_prompt_ids *more; /* completions: prompts after the first, in the arena. The choices are then divided
+                                * evenly: choice i belongs to prompt i / (n_choice / (1 + n_more)) */
+    size_t n_more;
     const lg_chat_mark *mark; /* of the renderer, with token positions */
     size_t n_mark;
     int64_t ctx;           /* context of the engine */

@@ -75,7 +75,8 @@ static lg_gen_params params_of(run *r)
         .ban = job->ban,
         .n_ban = job->n_ban,
         .reply = {.family = job->family, .raw = job->raw, .thinking = job->thinking, .tool = job->tool,
-                  .n_tool = job->n_tool, .stop = job->stop, .n_stop = job->n_stop},
+                  .n_tool = job->n_tool, .stop = job->stop, .n_stop = job->n_stop, .stop_id = job->stop_id,
+                  .n_stop_id = job->n_stop_id, .one_call = job->one_call},
         .max_reply_bytes = REPLY_MAX_BYTES,
         .cancel = &r->job->cancel,
         .event = on_event,
@@ -87,6 +88,7 @@ static lg_gen_params params_of(run *r)
     p.reply.open_reasoning =
         !job->raw && lg_chat_ends_in_reasoning(lg_engine_vocab(r->s->engine), job->prompt.p, job->prompt.n);
     lg_constraint_apply(job->constraint, &p);
+    p.grammar_prefix = job->grammar_prefix;
     return p;
 }
 
@@ -113,15 +115,25 @@ static bool settle(const lg_job *job, lg_gen_stats *stats, lg_api_error *e)
     return true;
 }
 
+// The prompt of the choice that runs.
+static lg_prompt_ids prompt_of(const run *r)
+{
+    const lg_job *job = r->job;
+    size_t each = (size_t)job->n_choice / (1 + job->n_more), which = (size_t)r->choice / each;
+
+    return which > 0 ? job->more[which - 1] : (lg_prompt_ids){job->prompt.p, job->prompt.n};
+}
+
 static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
 {
     lg_gen_params p = params_of(r);
+    lg_prompt_ids prompt = prompt_of(r);
     lg_err err = {0};
     lg_status st;
 
     lg_buf_clear(&r->reasoning);
     r->n_call = 0;
-    st = lg_generate(r->s->engine, r->job->prompt.p, r->job->prompt.n, &p, stats, NULL, &err);
+    st = lg_generate(r->s->engine, prompt.p, prompt.n, &p, stats, NULL, &err);
     if (st != LG_OK) {
         LG_ERROR("engine", "failed", "id=%s error=\"%s%s%s\"", lg_job_tag(r->job), err.subject,
                  err.subject[0] ? ": " : "", err.msg);
