@@ -8,7 +8,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run test check kcheck bench soak asan tsan fuzz cover lint install uninstall clean help
+.PHONY: all run test check kcheck bench bench-grammar soak asan tsan fuzz cover lint install uninstall clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) lagoon
@@ -36,6 +36,11 @@ kcheck: $(BUILD)/build.ninja
 
 bench: all
 	$(BUILD)/lagoon bench --mini $(ARGS)
+
+# what constraints cost on a vocabulary of real size; ARGS: a folder of the official test suite, -v, --vocab FILE
+bench-grammar: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) tests/grammar/bench
+	$(BUILD)/tests/grammar/bench tests/golden/structured-cases.jsonl $(ARGS)
 
 # the long forms of what `make test` runs a short part of
 soak: $(BUILD)/build.ninja

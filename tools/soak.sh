@@ -16,6 +16,7 @@ rounds=0
 try() {
     "$@" > "$log" 2>&1 || {
         status=$?
+        [ $status = 77 ] && { tail -n 1 "$log"; return; }
         tail -n 40 "$log"
         echo "soak: failed with status $status; again: $*"
         exit 1
@@ -26,6 +27,9 @@ try() {
 while [ "$(date +%s)" -lt "$end" ]; do
     try "$build/tests/kcheck/kcheck" --seed "$seed"
     try "$build/tests/fuzz/hostile_gguf" tests/golden/vocab512.gguf 100000 "$seed"
+    try python3 -B tests/mini/test_schema.py "$build/lagoon" models 100 "$seed"
+    try node tests/grammar/walks.mjs "$build/tests/grammar/walk" tests/golden/vocab512.gguf \
+        "$build/tests/grammar/npm" 4000 50 $((seed * 4000 % 1000000000))
     seed=$((seed + 1))
     rounds=$((rounds + 1))
 done

@@ -13,7 +13,8 @@ enum {
     ROW = 256,
 };
 
-#define BOTTOM UINT32_MAX // state of the frame under everything
+#define BOTTOM    UINT32_MAX // state of the frame under everything
+#define SOME_NAME 1u         // node of key bytes: the beginning of an unknown name
 
 typedef struct frame {
     uint32_t state, reg, keys, below;
@@ -36,8 +37,8 @@ typedef struct table { // a growing array of elements that may be found by conte
     void *p;
     size_t size;
     uint32_t n, cap;
-    uint32_t *chain;          // next element with this hash, + 1
-    uint32_t *head, n_head;   // + 1
+    uint32_t *chain;        // next element with this hash, + 1
+    uint32_t *head, n_head; // + 1
     uint32_t *hash;
 } table;
 
@@ -53,7 +54,8 @@ struct lg_auto {
     uint32_t start;
     lg_status failed;
     uint64_t slow;
-    bool marked;
+    bool marked, vague;
+    bool unknown_name; // the step at hand has ended one
     uint32_t mark[N_TABLES];
     undo *undo; // what was written into older elements since the mark
     size_t n_undo, cap_undo;
@@ -262,11 +264,15 @@ static uint32_t key_child(void *tree, uint32_t parent, uint8_t byte)
     uint32_t word[2] = {parent, byte}, hash = hash_words(word, 2), i;
     key_byte made = {parent, ((key_byte *)at(a, T_KEY_BYTE, parent))->depth + 1, byte};
 
+    if (parent == SOME_NAME)
+        return SOME_NAME;
     for (i = found(a, T_KEY_BYTE, hash); i; i = a->t[T_KEY_BYTE].chain[i - 1]) {
         const key_byte *o = at(a, T_KEY_BYTE, i - 1);
         if (o->parent == parent && o->byte == byte && o->depth)
             return i - 1;
     }
+    if (a->vague)
+        return SOME_NAME;
     i = append(a, T_KEY_BYTE, &made, 1);
     return i != LG_NONE && enter(a, T_KEY_BYTE, i, hash) ? i : LG_NONE;
 }
@@ -284,7 +290,9 @@ static lg_where where(lg_auto *a, uint32_t reg, uint32_t keys, uint32_t in)
 {
     const key_set *set = at(a, T_KEY_SET, keys);
 
-    return (lg_where){.p = a->p, .reg = reg, .depth = ((node *)at(a, T_NODE, in))->depth,
+    return (lg_where){.p = a->p,
+                      .reg = reg,
+                      .depth = ((node *)at(a, T_NODE, in))->depth,
                       .keys = {a, key_child, key_node, set->n ? at(a, T_KEY, set->first) : NULL, set->n}};
 }
 
@@ -392,7 +400,7 @@ static uint32_t intern_cfg(lg_auto *a)
     hash = hash_words((const uint32_t *)a->out, a->n_out * sizeof *a->out / 4) + a->accept;
     for (i = found(a, T_CFG, hash); i; i = a->t[T_CFG].chain[i - 1]) {
         const lg_cfg *o = at(a, T_CFG, i - 1);
-        if (o->n_item == a->n_out && o->accept == a->accept && i > 2 &&
+        if (o->n_item == a->n_out && o->accept == a->accept && i > 3 &&
             (a->n_out == 0 || memcmp(at(a, T_ITEM, o->item), a->out, a->n_out * sizeof *a->out) == 0))
             return i - 1;
     }
@@ -423,6 +431,10 @@ static void step_item(lg_auto *a, lg_cfg_item item, uint8_t byte)
         emit(a, &item);
     if (!r.done)
         return;
+    if (t->kind == LG_TERM_KEY && item.s.c == SOME_NAME) {
+        a->unknown_name = true;
+        return;
+    }
     if (t->kind == LG_TERM_KEY)
         keys = keys_with(a, keys, item.s.c);
     if (t->kind == LG_TERM_WORDS && t->payload)
@@ -435,8 +447,11 @@ static uint32_t compute(lg_auto *a, uint32_t cfg, uint8_t byte)
     lg_cfg c = *lg_auto_cfg(a, cfg);
 
     begin(a);
+    a->unknown_name = false;
     for (uint32_t i = 0; i < c.n_item && a->failed == LG_OK; i++)
         step_item(a, *lg_auto_item(a, c.item + i), byte);
+    if (a->unknown_name)
+        return LG_CFG_EXACT;
     closure(a);
     return intern_cfg(a);
 }
@@ -485,7 +500,8 @@ uint32_t lg_auto_next(lg_auto *a, uint32_t cfg, uint8_t byte)
     to = compute(a, cfg, byte);
     if (a->failed != LG_OK)
         return LG_CFG_DEAD;
-    if (a->marked && row < a->mark[T_ROW] && to >= a->mark[T_CFG] && !remember(a, row, byte))
+    if (a->marked && row < a->mark[T_ROW] && (to >= a->mark[T_CFG] || to == LG_CFG_EXACT) &&
+        !remember(a, row, byte))
         return LG_CFG_DEAD;
     ((uint32_t *)at(a, T_ROW, row))[byte] = to;
     return to;
@@ -506,12 +522,18 @@ uint32_t lg_auto_token(lg_auto *a, uint32_t cfg, uint32_t token)
     return intern_cfg(a);
 }
 
-void lg_auto_mark(lg_auto *a)
+lg_auto_view lg_auto_look(const lg_auto *a)
+{
+    return (lg_auto_view){a->t[T_CFG].p, a->t[T_ROW].p};
+}
+
+void lg_auto_mark(lg_auto *a, bool vague)
 {
     for (int i = 0; i < N_TABLES; i++)
         a->mark[i] = a->t[i].n;
     a->n_undo = 0;
     a->marked = true;
+    a->vague = vague;
 }
 
 void lg_auto_back(lg_auto *a)
@@ -528,7 +550,7 @@ void lg_auto_back(lg_auto *a)
             t->head[t->hash[t->n - 1] & (t->n_head - 1)] = t->chain[t->n - 1];
         t->n = a->mark[id];
     }
-    a->marked = false;
+    a->marked = a->vague = false;
 }
 
 static bool set_up(lg_auto *a)
@@ -555,14 +577,14 @@ static void fill_start(lg_auto *a)
 {
     frame bottom = {.state = BOTTOM};
     key_set none = {0, 0};
-    key_byte root = {0};
-    lg_cfg unused[2] = {{0}};
+    key_byte names[] = {{0}, {SOME_NAME, UINT32_MAX / 2, 0}}; // the root; longer than any known name
+    lg_cfg unused[3] = {{0}};
 
     (void)node_of(a, &bottom, 1);
-    if (append(a, T_KEY_SET, &none, 1) == LG_NONE || append(a, T_KEY_BYTE, &root, 1) == LG_NONE ||
-        append(a, T_CFG, unused, 2) == LG_NONE || append(a, T_ROW, NULL, 1) == LG_NONE ||
-        !enter(a, T_KEY_SET, 0, 0) || !enter(a, T_KEY_BYTE, 0, 0) || !enter(a, T_CFG, 0, 0) ||
-        !enter(a, T_CFG, 1, 0)) {
+    if (append(a, T_KEY_SET, &none, 1) == LG_NONE || append(a, T_KEY_BYTE, names, 2) == LG_NONE ||
+        append(a, T_CFG, unused, 3) == LG_NONE || append(a, T_ROW, NULL, 1) == LG_NONE ||
+        !enter(a, T_KEY_SET, 0, 0) || !enter(a, T_KEY_BYTE, 0, 0) || !enter(a, T_KEY_BYTE, 1, 0) ||
+        !enter(a, T_CFG, 0, 0) || !enter(a, T_CFG, 1, 0) || !enter(a, T_CFG, 2, 0)) {
         (void)fail(a, LG_E_NOMEM);
         return;
     }
@@ -623,7 +645,7 @@ void lg_auto_clear(lg_auto *a)
         t->n = 0;
     }
     a->failed = LG_OK;
-    a->marked = false;
+    a->marked = a->vague = false;
     fill_start(a);
 }
 

@@ -5,7 +5,8 @@
  * numbers wherever in the document they occur, so transitions and masks are found again. One thread.
  *
  * Surprise: lg_auto_mark and lg_auto_back undo interning; a mask's walk over a grammar with free keys would
- * otherwise leave thousands of beginnings of names behind.
+ * otherwise leave thousands of beginnings of names behind. Between the two a walk may be vague: beginnings of
+ * names that are no beginning of a known one then count as one and the same, until such a name ends.
  */
 #ifndef LG_GRAMMAR_AUTOMATON_H
 #define LG_GRAMMAR_AUTOMATON_H
@@ -13,7 +14,8 @@
 #include "base/err.h"
 #include "grammar/term.h"
 
-#define LG_CFG_DEAD 1u
+#define LG_CFG_DEAD  1u
+#define LG_CFG_EXACT 2u /* of a vague walk: only an exact one can tell */
 
 typedef struct lg_cfg_item {
     uint32_t edge;
@@ -48,7 +50,15 @@ const lg_cfg_item *lg_auto_item(const lg_auto *a, uint32_t item);
 const lg_program *lg_auto_program(const lg_auto *a);
 uint64_t lg_auto_slow_steps(const lg_auto *a); /* transitions computed so far */
 
-void lg_auto_mark(lg_auto *a);
+/* What a walk looks at by itself: configurations, and rows of 256 transitions (0: not known yet, ask
+ * lg_auto_next). Valid until the next call that may compute. */
+typedef struct lg_auto_view {
+    const lg_cfg *cfg;
+    const uint32_t *row;
+} lg_auto_view;
+lg_auto_view lg_auto_look(const lg_auto *a);
+
+void lg_auto_mark(lg_auto *a, bool vague);
 void lg_auto_back(lg_auto *a);
 
 #endif

@@ -22,6 +22,14 @@
 #define AUTHORITY \
     "(?:(?:[" UNRESERVED SUB ":]|" PCT ")*@)?(?:\\[" IPV6 "\\]|(?:[" UNRESERVED SUB "]|" PCT ")*)(?::\\d*)?"
 #define TAIL "(?:\\?(?:" PCHAR "|[/?])*)?(?:#(?:" PCHAR "|[/?])*)?"
+#define SEGMENT "[" UNRESERVED SUB "@]|" PCT
+#define URI                                                                                                  \
+    "[A-Za-z][A-Za-z0-9+\\-.]*:(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR    \
+    "+(?:/" PCHAR "*)*)" TAIL
+// an address without a scheme: its first part holds no colon
+#define RELATIVE                                                                                             \
+    "(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|(?:" SEGMENT ")+(?:/" PCHAR "*)*)?" TAIL
+#define POINTER "(?:/(?:[^~/]|~[01])*)*"
 // all placements of "::", by the number of groups before it
 #define LS32 "(?:" H ":" H "|" IPV4 ")"
 #define IPV6                                                                                           \
@@ -51,11 +59,10 @@ static const struct {
     {"hostname", LABEL "(?:\\." LABEL ")*", 253, NULL},
     {"ipv4", IPV4, 0, NULL},
     {"ipv6", IPV6, 0, NULL},
-    {"uri",
-     "[A-Za-z][A-Za-z0-9+\\-.]*:(?://" AUTHORITY "(?:/" PCHAR "*)*|/(?:" PCHAR "+(?:/" PCHAR "*)*)?|" PCHAR
-     "+(?:/" PCHAR "*)*)" TAIL,
-     0, NULL},
-    {"json-pointer", "(?:/(?:[^~/]|~[01])*)*", 0, NULL},
+    {"uri", URI, 0, NULL},
+    {"uri-reference", URI "|" RELATIVE, 0, NULL},
+    {"json-pointer", POINTER, 0, NULL},
+    {"relative-json-pointer", "(?:0|[1-9]\\d{0,8})(?:#|" POINTER ")", 0, NULL},
     {"byte", "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", 0, NULL},
 };
 

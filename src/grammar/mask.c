@@ -133,6 +133,8 @@ static bool fill(lg_token_trie *t, entry *e, size_t n, entry *part, uint32_t *op
     for (size_t i = 0; i < n_all; i++)
         if (e[i].chars >= LG_SLICES)
             part[n_long++] = e[i];
+    for (uint32_t i = 0; i < t->all.n; i++)
+        t->n_quotes += t->all.byte[i] == '"';
     return build(&t->long_safe, part, n_long, open);
 }
 
@@ -230,31 +232,79 @@ size_t lg_token_trie_words(const lg_token_trie *t)
     return t->words;
 }
 
-// Follows every token of a tree as long as the automaton lives; stack[d] is the configuration d bytes deep.
-static void walk(const lg_token_trie *t, const lg_trie *x, lg_auto *a, uint32_t *stack, uint32_t *mask,
-                 uint64_t *nodes)
+// Follows the tokens of the nodes [p, end), the first of them `depth` bytes deep, as long as the automaton
+// lives; stack[d] is the configuration d bytes deep. What needs an exact walk is left for later.
+static void walk(const lg_token_trie *t, const lg_trie *x, lg_auto *a, lg_mask_walk *w, uint32_t p,
+                 uint32_t end, uint32_t depth, uint32_t *mask)
 {
-    uint32_t depth = 0, p = 0;
+    lg_auto_view v = lg_auto_look(a);
+    uint64_t nodes = 0;
 
-    while (p < x->n) {
-        uint32_t to = lg_auto_next(a, stack[depth], x->byte[p]);
-        ++*nodes;
-        if (to == LG_CFG_DEAD) {
+    while (p < end) {
+        uint32_t from = w->stack[depth], row = v.cfg[from].row, to = row ? v.row[row * 256 + x->byte[p]] : 0;
+        nodes++;
+        if (to == 0) {
+            to = lg_auto_next(a, from, x->byte[p]);
+            v = lg_auto_look(a);
+        }
+        if (to <= LG_CFG_EXACT) {
+            if (to == LG_CFG_EXACT)
+                w->later[w->n_later++] = p;
             depth -= x->pops[p] - 1u;
             p += x->size[p];
             continue;
         }
         for (int32_t id = x->token[p]; id >= 0; id = t->same[id])
             set_bit(mask, id);
-        stack[++depth] = to;
+        w->stack[++depth] = to;
         if (x->size[p] == 1)
             depth -= x->pops[p];
         p++;
     }
+    w->nodes += nodes;
 }
 
-void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, uint32_t *stack,
-                     uint32_t *mask, uint64_t *nodes)
+// The tokens of one node and below, from the beginning of their text on.
+static void walk_exactly(const lg_token_trie *t, const lg_trie *x, lg_auto *a, lg_mask_walk *w, uint32_t node,
+                         uint32_t *mask)
+{
+    uint32_t depth = 0;
+
+    for (uint32_t p = 0; p < node && w->stack[depth] != LG_CFG_DEAD;) { // down to the node
+        if (node >= p + x->size[p]) {
+            p += x->size[p];
+            continue;
+        }
+        w->stack[depth + 1] = lg_auto_next(a, w->stack[depth], x->byte[p]);
+        depth++;
+        p++;
+    }
+    if (w->stack[depth] != LG_CFG_DEAD)
+        walk(t, x, a, w, node, node + x->size[node], depth, mask);
+}
+
+/* All of a tree. Where names may come that nobody has written yet, nothing that the walk makes is kept; it is
+ * vague first, and what that leaves open is walked exactly: the few tokens in which such a name ends. */
+static void walk_tree(const lg_token_trie *t, const lg_trie *x, lg_auto *a, lg_mask_walk *w, uint32_t *mask)
+{
+    w->n_later = 0;
+    if (!lg_auto_program(a)->has_keys) {
+        walk(t, x, a, w, 0, x->n, 0, mask);
+        return;
+    }
+    lg_auto_mark(a, true);
+    walk(t, x, a, w, 0, x->n, 0, mask);
+    lg_auto_back(a);
+    if (w->n_later == 0)
+        return;
+    lg_auto_mark(a, false);
+    for (uint32_t i = 0, n = w->n_later; i < n; i++)
+        walk_exactly(t, x, a, w, w->later[i], mask);
+    lg_auto_back(a);
+}
+
+void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, lg_mask_walk *w,
+                     uint32_t *mask)
 {
     lg_cfg c = *lg_auto_cfg(a, cfg);
     const lg_program *p = lg_auto_program(a);
@@ -274,18 +324,18 @@ void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slic
             any = true;
         }
     }
-    stack[0] = cfg;
+    w->stack[0] = cfg;
     if (any) {
         slice = widest >= t->longest_safe ? t->safe : t->slice[widest < LG_SLICES ? widest : LG_SLICES - 1];
         for (size_t i = 0; i < t->words; i++)
             mask[i] |= slice[i];
     }
     if (!any || (widest < LG_SLICES - 1 && c.n_item > 1)) {
-        walk(t, &t->all, a, stack, mask, nodes);
+        walk_tree(t, &t->all, a, w, mask);
     } else {
-        walk(t, &t->rest, a, stack, mask, nodes);
+        walk_tree(t, &t->rest, a, w, mask);
         if (slice != t->safe && widest >= LG_SLICES - 1)
-            walk(t, &t->long_safe, a, stack, mask, nodes);
+            walk_tree(t, &t->long_safe, a, w, mask);
     }
     if (c.accept)
         for (size_t i = 0; i < t->words; i++)

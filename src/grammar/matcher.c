@@ -23,12 +23,11 @@ struct lg_matcher {
     lg_phase start;
     uint32_t generation;
     size_t n, cap;
-    place *at;       // n + 1: before each token, and now
-    int32_t *token;  // n
-    uint32_t *stack; // of a walk
-    uint32_t *own;   // mask when it is not kept
+    place *at;      // n + 1: before each token, and now
+    int32_t *token; // n
+    lg_mask_walk walk;
+    uint32_t *own; // mask when it is not kept
     bool no_slices, no_cache;
-    uint64_t nodes;
 };
 
 lg_status lg_grammar_start(lg_grammar *g, lg_err *err)
@@ -108,7 +107,8 @@ lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase star
         m->cap = 64;
         m->at = calloc(m->cap + 1, sizeof *m->at);
         m->token = calloc(m->cap, sizeof *m->token);
-        m->stack = calloc(t->longest + 2, sizeof *m->stack);
+        m->walk.stack = calloc(t->longest + 2, sizeof *m->walk.stack);
+        m->walk.later = calloc(t->n_quotes + 1, sizeof *m->walk.later);
         m->own = calloc(t->words, sizeof *m->own);
     }
     if (g->mask_words != t->words)
@@ -120,7 +120,8 @@ lg_status lg_matcher_create(lg_grammar *g, const lg_token_trie *t, lg_phase star
         g->mask = calloc(g->cap_mask + 1, sizeof *g->mask);
         g->mask_cfg = calloc(g->cap_mask + 1, sizeof *g->mask_cfg);
     }
-    if (!m || !m->at || !m->token || !m->stack || !m->own || !g->mask || !g->mask_cfg) {
+    if (!m || !m->at || !m->token || !m->walk.stack || !m->walk.later || !m->own || !g->mask ||
+        !g->mask_cfg) {
         st = LG_FAIL(err, LG_E_NOMEM, "out of memory while starting a constrained reply");
         goto out;
     }
@@ -144,7 +145,8 @@ void lg_matcher_destroy(lg_matcher *m)
         atomic_store(&m->g->size, m->g->memory.used + lg_grammar_bytes(m->g));
     free(m->at);
     free(m->token);
-    free(m->stack);
+    free(m->walk.stack);
+    free(m->walk.later);
     free(m->own);
     free(m);
 }
@@ -329,11 +331,7 @@ lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err)
     if (!out)
         out = m->own;
     if (!ready) {
-        if (g->program.has_keys)
-            lg_auto_mark(g->automaton);
-        lg_mask_compute(m->t, g->automaton, cfg, !m->no_slices, m->stack, out, &m->nodes);
-        if (g->program.has_keys)
-            lg_auto_back(g->automaton);
+        lg_mask_compute(m->t, g->automaton, cfg, !m->no_slices, &m->walk, out);
         LG_TRY(failure(m, err));
     }
     *mask = out;
@@ -378,7 +376,8 @@ static lg_status certain(lg_matcher *m, const lg_bpe *b, lg_str text, size_t con
         if (i >= ids.n || ids.p[i] != m->token[m->n - n_old + i])
             goto out; // the tokenizer would have written the beginning otherwise
     for (size_t o = forced > UNSURE_BYTES ? forced - UNSURE_BYTES : 0; o < cut; o++)
-        if (lg_mask_extends(m->t, m->g->automaton, end, (lg_str){text.p + context + o, forced - o}, m->stack))
+        if (lg_mask_extends(m->t, m->g->automaton, end, (lg_str){text.p + context + o, forced - o},
+                            m->walk.stack))
             cut = o;
     for (size_t i = n_old; i < ids.n && st == LG_OK; i++) {
         at += lg_vocab_bytes(m->t->vocab, ids.p[i]).n;
@@ -410,7 +409,7 @@ lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err 
         (void)lg_buf_adds(&text, lg_vocab_bytes(m->t->vocab, m->token[i]));
     context = text.n;
     if (m->g->program.has_keys)
-        lg_auto_mark(a);
+        lg_auto_mark(a, false);
     cfg = m->at[m->n].cfg;
     while (text.n - context < MAX_FORCED) {
         int byte = forced_byte(a, cfg, &cfg);
@@ -466,5 +465,5 @@ void lg_matcher_caches(lg_matcher *m, bool slices, bool cache)
 
 uint64_t lg_matcher_nodes(const lg_matcher *m)
 {
-    return m->nodes;
+    return m->walk.nodes;
 }
