@@ -233,6 +233,8 @@ static void put_plan(lg_buf *b, const lg_plan *p, const char *device)
                       "\"scratch_bytes\": %" PRIu64 ", \"draft_bytes\": %" PRIu64
                       ", \"total_bytes\": %" PRIu64 ", \"available_bytes\": %" PRIu64 ", ",
                       p->scratch_bytes, p->draft_bytes, p->total_bytes, p->available_bytes);
+    (void)lg_buf_addf(b, "\"cache_slots\": %d, \"cache_bytes\": %" PRIu64 ", \"cut_bytes\": %" PRIu64 ", ",
+                      p->cache_slots, p->cache_bytes, p->cut_bytes);
     (void)lg_buf_addf(b, "\"lowered\": %s, \"fits\": %s}", p->lowered ? "true" : "false",
                       p->fits ? "true" : "false");
 }

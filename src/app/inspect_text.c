@@ -249,6 +249,11 @@ static void put_plan(const lg_plan *p, const char *device)
         (void)printf("  drafter             %s\n", lg_fig_bytes(&a, (double)p->draft_bytes));
     (void)printf("  total               %s of %s available: %s\n", lg_fig_bytes(&a, (double)p->total_bytes),
                  lg_fig_bytes(&b, (double)p->available_bytes), p->fits ? "fits" : "does not fit");
+    (void)printf("  prefix cache        %d slots, %s; one 13k conversation = %s", p->cache_slots,
+                 lg_fig_bytes(&a, (double)p->cache_bytes),
+                 lg_fig_bytes(&b, (double)lg_plan_conversation_bytes(p, 13000)));
+    (void)printf(", one of %s = %s\n", lg_fig_count(&a, p->ctx),
+                 lg_fig_bytes(&b, (double)lg_plan_conversation_bytes(p, p->ctx)));
     if (p->lowered)
         (void)printf("  context             lowered from %s, so that it fits\n",
                      lg_fig_count(&a, p->ctx_train));

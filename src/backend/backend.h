@@ -178,6 +178,9 @@ struct lg_backend {
     size_t (*load_bytes)(lg_backend *b, const lg_source *src, lg_use use);
     /* bytes of scratch that `prepare` would take */
     size_t (*scratch_bytes)(lg_backend *b, const lg_limits *lim);
+    /* `bytes` at `off` of an allocation are not needed until they are written again: their memory may go back to
+     * the system. NULL: memory is taken when it is allocated, not when it is written, and never given back. */
+    void (*discard)(lg_backend *b, const lg_mem *m, size_t off, size_t bytes);
     /* this device's ceilings, measured now (about a second each): read bandwidth in bytes/s, and operations/s
      * (two per multiply-add) of the instruction that prefill kernels use */
     double (*measure_bandwidth)(lg_backend *b);

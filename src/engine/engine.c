@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine_int.h"
 
@@ -32,7 +33,7 @@ static lg_status examine(const lg_gguf *g, const lg_engine_params *p, lg_backend
     lg_status st = lg_hparams_read(g, &p->rope, hp, err);
 
     *f = (lg_plan_for){.hp = hp, .b = b, .kv_type = p->kv_type, .chunk = p->chunk, .debug = p->debug,
-                       .routes = p->routes};
+                       .routes = p->routes, .cache_slots = p->cache_slots, .cache_ram = p->cache_ram};
     if (st == LG_OK)
         st = lg_weights_check(g, hp, b, &f->weights, err);
     if (st == LG_OK)
@@ -116,6 +117,35 @@ static lg_status make_trie(lg_engine *e, lg_err *err)
     return st == LG_E_NOMEM ? LG_FAIL(err, st, "%s", e->no_trie.msg) : LG_OK;
 }
 
+// Room for the live sequence and for the conversations that the plan has memory for.
+static lg_status make_kv(lg_engine *e, const lg_kv_class *full, const lg_kv_class *window, lg_err *err)
+{
+    const lg_plan *p = &e->plan;
+    bool lazy = e->b->discard != NULL;
+
+    return lg_kv_create(e->b, full, window, p->ctx, p->chunk,
+                        lg_prefix_spare(full, p->cache_bytes, p->cache_slots, p->ctx, lazy),
+                        lg_prefix_spare(window, p->cache_bytes, p->cache_slots, p->ctx, lazy), &e->kv, err);
+}
+
+// After all classes of the KV cache are there.
+static lg_status make_cache(lg_engine *e, const lg_engine_params *p, lg_err *err)
+{
+    lg_rates_init(&e->rates, &e->hp);
+    for (int c = 0; c < LG_KV_CLASSES; c++)
+        if (e->kv.cls[c].n_layer > 0)
+            e->kv.max_bytes += (uint64_t)(e->kv.pool[c].max_live + 1) * e->kv.cls[c].block_bytes;
+    e->kv.max_bytes += e->plan.cache_bytes;
+    return lg_prefix_create(&(lg_prefix_params){.kv = &e->kv,
+                                                .tokens = e->tokens,
+                                                .rates = &e->rates,
+                                                .slots = e->plan.cache_slots,
+                                                .budget_bytes = e->plan.cache_bytes,
+                                                .min_tokens = p->cache_min,
+                                                .step = p->cache_step},
+                            &e->px, err);
+}
+
 // Everything behind the plan: weights, KV cache, scratch, drafter.
 static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for *f, lg_spec_plan *draft,
                       lg_err *err)
@@ -126,16 +156,17 @@ static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for
 
     LG_TRY(lg_weights_load(e->gguf, &e->hp, e->b, p->progress, p->progress_ctx, &e->model, err));
     lg_laguna_kv_shape(&e->hp, p->kv_type, &full, &window);
-    LG_TRY(lg_kv_create(e->b, &full, &window, e->plan.ctx, e->plan.chunk, 0, &e->kv, err));
+    LG_TRY(make_kv(e, &full, &window, err));
     LG_TRY(e->b->ops->prepare(e->b, &lim, err));
     LG_TRY(lg_work_create(e->b, &e->hp, &work, &e->work, err));
     e->prepared = true;
     if (draft->gguf) {
         lg_kv_class context = lg_dflash_kv_shape(&draft->hp, draft->kv_type);
-        LG_TRY(lg_kv_add_draft(&e->kv, &context, e->plan.chunk, 0, err));
+        LG_TRY(lg_kv_add_draft(&e->kv, &context, e->plan.chunk, -1, err));
         LG_TRY(lg_spec_open(e, draft, &p->draft, &e->spec, err));
     }
     LG_TRY(make_host_buffers(e, p->debug || p->routes, err));
+    LG_TRY(make_cache(e, p, err));
     LG_TRY(make_trie(e, err));
     return lg_think_tables_make(e->bpe, &e->think, err);
 }
@@ -190,6 +221,7 @@ void lg_engine_close(lg_engine *e)
     lg_spec_close(e, e->spec);
     if (e->prepared)
         lg_work_release(e->b, &e->work);
+    lg_prefix_destroy(e->px);
     if (e->kv.b)
         lg_kv_destroy(&e->kv);
     if (e->b)
@@ -280,7 +312,7 @@ int64_t lg_engine_truncate(lg_engine *e, int64_t pos)
 {
     if (pos > e->kv.pos)
         pos = e->kv.pos;
-    return lg_kv_truncate(&e->kv, pos < 0 ? 0 : pos);
+    return lg_prefix_truncate(e->px, pos < 0 ? 0 : pos);
 }
 
 lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *cancel)
@@ -381,7 +413,11 @@ lg_status lg_engine_eval(lg_engine *e, const lg_eval *v, lg_err *err)
 
         if (v->cancel && atomic_load(v->cancel))
             return LG_FAIL(err, LG_E_CANCELLED, "cancelled");
+        uint64_t start = lg_now_us();
         LG_TRY(run_chunk(e, v, first, n, err));
+        if (v->flags == 0)
+            lg_cache_time(e, n, lg_now_us() - start);
+        lg_cache_rows(e, n);
         int done = v->all_logits && !v->no_logits ? e->n_out : n;
         LG_TRY(report(v, first, done, err));
         while (done < n) {

@@ -8,6 +8,7 @@
 #define LG_ENGINE_ENGINE_H
 
 #include "backend/registry.h"
+#include "engine/cache.h"
 #include "engine/plan.h"
 #include "engine/sampler.h"
 #include "engine/think.h"
@@ -45,6 +46,11 @@ typedef struct lg_engine_params {
     lg_gguf *draft_gguf;    /* as `gguf`, of the drafter */
     bool draft_required;    /* a drafter that cannot be used is an error; else a warning, and none is used */
     lg_draft_params draft;
+    /* conversations kept in memory, the live one included, and most memory for them (cache.h); 0: 16, and
+     * what the plan finds sensible (plan.h) */
+    int cache_slots;
+    uint64_t cache_ram;
+    int cache_min, cache_step; /* shorter prompts are not kept; most tokens between two cuts; 0: prefix.h's */
     lg_progress progress; /* loading; may be NULL */
     void *progress_ctx;
 } lg_engine_params;
@@ -72,9 +78,9 @@ const lg_dflash_params *lg_engine_drafter(const lg_engine *e); /* NULL: none */
 
 int64_t lg_engine_pos(const lg_engine *e);                      /* tokens in the cache */
 const int32_t *lg_engine_tokens(const lg_engine *e);            /* their ids */
-/* Forget what follows `pos`. Returns how many tokens are kept: `pos` (at most what was there), or where the
- * window before `pos` is no longer held the end of one of the last two prompts, or 0 (kv.h): the caller
- * evaluates from there. */
+/* Forget what follows `pos`, in the cache of conversations too. Returns how many tokens are kept: `pos` (at
+ * most what was there), or where the window before `pos` is no longer held the last cut before it, or 0
+ * (prefix.h): the caller evaluates from there. */
 int64_t lg_engine_truncate(lg_engine *e, int64_t pos);
 /* Forget all, then hold n tokens whose ids, keys and values are random: for measuring at a depth. LG_E_LIMIT
  * past the context. */
@@ -109,9 +115,6 @@ LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, size_t firs
 
 /* --- a whole reply --- */
 
-/* What a request may do with cached conversations: reuse and keep; reuse only; neither. */
-typedef enum lg_cache_mode { LG_CACHE_USE, LG_CACHE_NO_STORE, LG_CACHE_OFF } lg_cache_mode;
-
 typedef struct lg_gen_params {
     lg_sampling sampling;
     int64_t max_tokens;   /* <= 0: up to the context */
@@ -132,6 +135,11 @@ typedef struct lg_gen_params {
     lg_event_fn event;
     void (*prefill)(void *ctx, size_t done, size_t total); /* may be NULL */
     void *ctx;
+    /* the prefix cache (cache.h) */
+    const lg_prompt_mark *mark; /* places in the prompt, ascending */
+    size_t n_mark;
+    lg_cache_mode cache;
+    uint64_t scope; /* 0: shared */
 } lg_gen_params;
 
 /* Rounds of one reply (dflash.md 0): a speculative round commits its accepted drafts and one token more. */
@@ -159,9 +167,10 @@ typedef struct lg_gen_stats {
     uint64_t seed;
     int n_ban_skipped; /* added tokens that a banned string would have hit */
     lg_draft_stats draft;
+    lg_cache_found found; /* cached_tokens is found.cached */
 } lg_gen_stats;
 
-/* Evaluate the prompt (reusing the longest cached prefix of the live sequence), then sample until the reply
+/* Evaluate the prompt (reusing the longest cached prefix of any conversation), then sample until the reply
  * ends. Cancellation is LG_OK with end = LG_END_CANCELLED. Generated ids are appended to `ids_out` when it is
  * not NULL. */
 LG_NODISCARD lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_gen_params *p,

@@ -22,6 +22,10 @@ struct lg_engine {
     bool prepared; /* kv and work are made */
     lg_spec *spec; /* the drafter; NULL: none */
     bool spec_off; /* not for the reply in progress */
+    lg_prefix *px;
+    lg_rates rates;
+    lg_cache_now cache;
+    lg_cache_stats cache_stats; /* without `now` */
     lg_think_tables think;
     int32_t *tokens;     /* ids of the live sequence; plan.ctx of them */
     int32_t *out_rows;   /* work.max_out */

@@ -70,7 +70,9 @@ lg_status lg_engine_fill(lg_engine *e, int64_t n, uint64_t seed, lg_err *err)
     if (n < 0 || n > e->plan.ctx)
         return LG_FAIL(err, LG_E_LIMIT, "%lld tokens exceed the context of %lld", (long long)n,
                        (long long)e->plan.ctx);
+    lg_prefix_detach(e->px); // rows of no text
     (void)lg_kv_truncate(&e->kv, 0);
+    lg_prefix_settle(e->px);
     for (int c = 0; c < LG_KV_CLASSES && st == LG_OK; c++) {
         if (e->kv.cls[c].n_layer == 0)
             continue;

@@ -260,15 +260,6 @@ static void count_round(lg_draft_stats *d, const lg_pace_round *r)
     *(r->kept > 0 ? &d->verify_us : &d->plain_us) += r->verify_us;
 }
 
-static size_t common_prefix(const lg_engine *e, const int32_t *ids, size_t n)
-{
-    size_t i = 0, held = (size_t)e->kv.pos;
-
-    while (i < n && i < held && e->tokens[i] == ids[i])
-        i++;
-    return i;
-}
-
 // Progress of the prompt: `first` counts from the end of what was reused.
 static lg_status on_chunk(void *ctx, size_t first, size_t n, lg_err *err)
 {
@@ -283,10 +274,14 @@ static lg_status on_chunk(void *ctx, size_t first, size_t n, lg_err *err)
 
 static lg_status prefill(gen *g, const int32_t *prompt, size_t n, lg_err *err)
 {
+    const lg_gen_params *p = g->p;
+    lg_cache_ask ask = {.ids = prompt, .n = n, .mark = p->mark, .n_mark = p->n_mark, .mode = p->cache,
+                        .scope = p->scope};
     // the last token is always evaluated: its logits choose the first token of the reply
-    int64_t keep = lg_engine_truncate(g->e, (int64_t)common_prefix(g->e, prompt, n - 1));
+    int64_t keep = lg_cache_begin(g->e, &ask, (int64_t)n - 1, true);
     lg_status st;
 
+    g->stats->found = g->e->cache.found;
     g->stats->cached_tokens = keep;
     g->stats->prompt_tokens = (int64_t)n;
     if (g->p->prefill)
@@ -298,8 +293,6 @@ static lg_status prefill(gen *g, const int32_t *prompt, size_t n, lg_err *err)
                                    .chunk_done = on_chunk,
                                    .ctx = g},
                         err);
-    if (st == LG_OK)
-        lg_kv_cut_here(&g->e->kv); // a retry and the next turn go on from here
     g->stats->prefill_us = lg_now_us() - g->t_start;
     return st;
 }
@@ -453,8 +446,10 @@ static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *don
     LG_TRY(n > 0 ? lg_spec_verify(e, ids, n + 1, g->p->cancel, err) : evaluate(g, err));
     t2 = lg_now_us();
     LG_TRY(choose_rows(g, ids + 1, n, limit, done, err));
-    if (n > 0)
+    if (n > 0) {
         LG_TRY(lg_spec_absorb(e, pos, (int)(e->kv.pos - pos), err));
+        lg_cache_rows(e, (int)(e->kv.pos - pos));
+    }
     r.kept = n;
     r.accepted = g->row;
     // the last choice disagreed with a draft, unless the rows or the reply ended with it
@@ -577,6 +572,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
         st = lg_reply_end(g.reply, stats->end, &stats->finish, err);
     if (st == LG_OK && ids_out)
         st = hand_out(&g, n, ids_out, err);
+    lg_cache_end(e);
     lg_guide_end(&g.guide);
     lg_ids_free(&g.pending);
     lg_reply_destroy(g.reply);

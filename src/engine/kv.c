@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Blocks of the window before a position.
-static int cut_blocks(const lg_kv_class *c)
+int lg_kv_cut_room(const lg_kv_class *c)
 {
-    return lg_kv_entries(c->window) + 1;
+    return c->n_layer > 0 && c->window > 0 ? lg_kv_entries(c->window) + 1 : 0;
 }
 
 int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows)
@@ -19,28 +18,32 @@ int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows)
     if (c->n_layer == 0)
         return 0;
     if (c->window == 0)
-        return whole;
-    int live = lg_kv_entries((int64_t)c->window + max_rows + LG_KV_VERIFY_ROWS) + 2;
-    int n = live + LG_KV_CUTS * cut_blocks(c) + 1; // and the copy of a block that a cut shares
-    return n < whole ? n : whole;
+        return whole + 1;
+    int n = lg_kv_entries((int64_t)c->window + max_rows + LG_KV_VERIFY_ROWS) + 2;
+    return (n < whole ? n : whole) + 1;
 }
 
-static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64_t ctx, lg_err *err)
+// `live` blocks for the sequence and the copy of a block, `spare` for others.
+static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64_t ctx, int live, int spare,
+                             lg_err *err)
 {
-    size_t bytes, n = (size_t)c->n_blocks;
+    size_t bytes, n;
 
     if (c->n_layer == 0)
         return LG_OK;
+    c->n_blocks = live + spare;
+    n = (size_t)c->n_blocks;
+    p->max_live = live - 1;
     p->n_table = lg_kv_entries(ctx);
     p->table = malloc((size_t)p->n_table * sizeof *p->table);
     p->unused = malloc(n * sizeof *p->unused);
     p->refs = calloc(n, sizeof *p->refs);
-    if (!p->table || !p->unused || !p->refs)
+    p->fill = calloc(n, sizeof *p->fill);
+    p->in_table = calloc(n, sizeof *p->in_table);
+    if (!p->table || !p->unused || !p->refs || !p->fill || !p->in_table)
         return LG_FAIL(err, LG_E_NOMEM, "no memory for the tables of %d KV blocks", c->n_blocks);
     for (int i = 0; i < p->n_table; i++)
         p->table[i] = -1;
-    for (int i = c->n_blocks - 1; i >= 0; i--)
-        p->unused[p->n_unused++] = i;
     if (!lg_mul_size(n, c->block_bytes, &bytes))
         return LG_FAIL(err, LG_E_NOMEM, "a KV cache of %d blocks of %zu bytes is too large", c->n_blocks,
                        c->block_bytes);
@@ -48,26 +51,19 @@ static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64
 }
 
 lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
-                       int max_rows, int spare, lg_kv *out, lg_err *err)
+                       int max_rows, int spare_full, int spare_window, lg_kv *out, lg_err *err)
 {
     lg_kv kv = {.b = b, .ctx = ctx};
+    const int spare[] = {spare_full, spare_window};
 
     kv.cls[LG_KV_FULL] = *full;
     kv.cls[LG_KV_WINDOW] = *window;
-    for (int c = 0; c < LG_KV_CLASSES; c++) {
-        if (kv.cls[c].n_layer > 0)
-            kv.cls[c].n_blocks = lg_kv_blocks(&kv.cls[c], ctx, max_rows) + spare;
-        lg_status st = pool_create(b, &kv.cls[c], &kv.pool[c], ctx, err);
+    for (int c = 0; c < LG_KV_DRAFT; c++) {
+        int live = lg_kv_blocks(&kv.cls[c], ctx, max_rows);
+        lg_status st = pool_create(b, &kv.cls[c], &kv.pool[c], ctx, live, spare[c], err);
         if (st != LG_OK) {
             lg_kv_destroy(&kv);
             return st;
-        }
-    }
-    for (int i = 0; i < LG_KV_CUTS && window->n_layer > 0; i++) {
-        kv.cut[i].block = malloc((size_t)cut_blocks(window) * sizeof *kv.cut[i].block);
-        if (!kv.cut[i].block) {
-            lg_kv_destroy(&kv);
-            return LG_FAIL(err, LG_E_NOMEM, "no memory for a list of KV blocks");
         }
     }
     *out = kv;
@@ -77,18 +73,14 @@ lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class
 lg_status lg_kv_add_draft(lg_kv *kv, const lg_kv_class *draft, int max_rows, int spare, lg_err *err)
 {
     lg_kv_class *c = &kv->cls[LG_KV_DRAFT];
+    const lg_kv_pool *w = &kv->pool[LG_KV_WINDOW];
 
     LG_ASSERT(kv->pos == 0 && draft->id == LG_KV_DRAFT && draft->window > 0);
+    if (spare < 0)
+        spare = kv->cls[LG_KV_WINDOW].n_layer > 0 ? kv->cls[LG_KV_WINDOW].n_blocks - w->max_live - 1 : 0;
     *c = *draft;
-    c->n_blocks = lg_kv_blocks(c, kv->ctx, max_rows) + spare;
-    LG_TRY(pool_create(kv->b, c, &kv->pool[LG_KV_DRAFT], kv->ctx, err));
-    for (int i = 0; i < LG_KV_CUTS; i++) {
-        kv->cut[i].draft_from = -1;
-        kv->cut[i].draft_block = malloc((size_t)cut_blocks(c) * sizeof *kv->cut[i].draft_block);
-        if (!kv->cut[i].draft_block)
-            return LG_FAIL(err, LG_E_NOMEM, "no memory for a list of KV blocks");
-    }
-    return LG_OK;
+    return pool_create(kv->b, c, &kv->pool[LG_KV_DRAFT], kv->ctx, lg_kv_blocks(c, kv->ctx, max_rows), spare,
+                       err);
 }
 
 void lg_kv_destroy(lg_kv *kv)
@@ -97,47 +89,121 @@ void lg_kv_destroy(lg_kv *kv)
         free(kv->pool[c].table);
         free(kv->pool[c].unused);
         free(kv->pool[c].refs);
+        free(kv->pool[c].fill);
+        free(kv->pool[c].in_table);
         if (kv->cls[c].mem.p)
             kv->b->ops->release(kv->b, &kv->cls[c].mem);
-    }
-    for (int i = 0; i < LG_KV_CUTS; i++) {
-        free(kv->cut[i].block);
-        free(kv->cut[i].draft_block);
     }
     *kv = (lg_kv){0};
 }
 
+// --- blocks ---
+
+int lg_kv_free_blocks(const lg_kv *kv, lg_kv_class_id c)
+{
+    const lg_kv_pool *p = &kv->pool[c];
+
+    return p->n_dirty + p->n_clean + (kv->cls[c].n_blocks - p->n_fresh);
+}
+
+static void unhold(lg_kv_pool *p, int32_t block)
+{
+    LG_ASSERT(p->refs[block] > 0);
+    if (--p->refs[block] == 0)
+        p->unused[p->n_dirty++] = block;
+}
+
 void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block)
 {
-    LG_ASSERT(kv->pool[c].refs[block] > 0);
-    kv->pool[c].refs[block]++;
+    lg_kv_pool *p = &kv->pool[c];
+
+    LG_ASSERT(p->refs[block] > 0);
+    if (p->refs[block] == p->in_table[block]) {
+        p->n_kept++;
+        p->n_shared += p->in_table[block];
+    }
+    p->refs[block]++;
 }
 
 void lg_kv_release(lg_kv *kv, lg_kv_class_id c, int32_t block)
 {
     lg_kv_pool *p = &kv->pool[c];
 
-    LG_ASSERT(p->refs[block] > 0);
-    if (--p->refs[block] == 0)
-        p->unused[p->n_unused++] = block;
+    LG_ASSERT(p->refs[block] > p->in_table[block]);
+    if (p->refs[block] == 1 + p->in_table[block]) {
+        p->n_kept--;
+        p->n_shared -= p->in_table[block];
+    }
+    unhold(p, block);
 }
 
-static int32_t take(lg_kv_pool *p)
+// The table takes a block, or lets go of one.
+static void enter(lg_kv_pool *p, int at, int32_t block)
 {
-    int32_t block = p->unused[--p->n_unused];
+    LG_ASSERT(p->table[at] < 0 && !p->in_table[block]);
+    p->table[at] = block;
+    p->in_table[block] = true;
+    p->n_live++;
+    p->n_shared += p->refs[block] > 0;
+    p->refs[block]++;
+}
 
-    p->refs[block] = 1;
+static void drop_entry(lg_kv_pool *p, int at)
+{
+    int32_t block = p->table[at];
+
+    p->table[at] = -1;
+    if (block < 0)
+        return;
+    p->in_table[block] = false;
+    p->n_live--;
+    p->n_shared -= p->refs[block] > 1;
+    unhold(p, block);
+}
+
+static uint64_t committed(const lg_kv *kv)
+{
+    uint64_t sum = 0;
+
+    for (int c = 0; c < LG_KV_CLASSES; c++)
+        sum += (uint64_t)(kv->pool[c].n_fresh - kv->pool[c].n_clean) * kv->cls[c].block_bytes;
+    return sum;
+}
+
+// Free blocks of other classes give their memory back until `bytes` more may be committed.
+static void make_room(lg_kv *kv, lg_kv_class_id c, size_t bytes)
+{
+    if (kv->max_bytes == 0 || !kv->b->discard)
+        return;
+    for (int o = 0; o < LG_KV_CLASSES; o++) {
+        lg_kv_pool *p = &kv->pool[o];
+        while (o != (int)c && p->n_dirty > 0 && committed(kv) + bytes > kv->max_bytes) {
+            int32_t block = p->unused[--p->n_dirty];
+            kv->b->discard(kv->b, &kv->cls[o].mem, (size_t)block * kv->cls[o].block_bytes,
+                           kv->cls[o].block_bytes);
+            p->unused[kv->cls[o].n_blocks - ++p->n_clean] = block;
+        }
+    }
+}
+
+// A free block, one that is committed already if there is any.
+static int32_t take(lg_kv *kv, lg_kv_class_id c)
+{
+    lg_kv_pool *p = &kv->pool[c];
+    int32_t block;
+
+    if (p->n_dirty > 0) {
+        block = p->unused[--p->n_dirty];
+    } else {
+        make_room(kv, c, kv->cls[c].block_bytes);
+        block = p->n_clean > 0 ? p->unused[kv->cls[c].n_blocks - p->n_clean--] : p->n_fresh++;
+    }
+    LG_ASSERT(block < kv->cls[c].n_blocks);
+    p->fill[block] = 0;
     return block;
 }
 
-static void drop_entry(lg_kv *kv, lg_kv_class_id c, int at)
-{
-    lg_kv_pool *p = &kv->pool[c];
-
-    if (p->table[at] >= 0)
-        lg_kv_release(kv, c, p->table[at]);
-    p->table[at] = -1;
-}
+// --- the live sequence ---
 
 // First position that a query at `pos` sees.
 static int64_t seen_from(const lg_kv_class *c, int64_t pos)
@@ -147,12 +213,13 @@ static int64_t seen_from(const lg_kv_class *c, int64_t pos)
     return from > 0 ? from : 0;
 }
 
-// A shared block that the next row would be written into.
+// The next row would be written over one that another holder of its block may refer to.
 static bool must_copy(const lg_kv *kv, const lg_kv_pool *p)
 {
-    int32_t block = kv->pos % LG_KV_BLOCK ? p->table[kv->pos / LG_KV_BLOCK] : -1;
+    int row = (int)(kv->pos % LG_KV_BLOCK);
+    int32_t block = row ? p->table[kv->pos / LG_KV_BLOCK] : -1;
 
-    return block >= 0 && p->refs[block] > 1;
+    return block >= 0 && p->refs[block] > 1 && p->fill[block] > row;
 }
 
 // Blocks that n more rows need beside those the table has.
@@ -178,7 +245,7 @@ static int keep_from(const lg_kv *kv, const lg_kv_class *c)
 static bool can_take(const lg_kv *kv, lg_kv_class_id c, int need)
 {
     const lg_kv_pool *p = &kv->pool[c];
-    int have = p->n_unused;
+    int have = lg_kv_free_blocks(kv, c);
 
     for (int i = p->first; i < keep_from(kv, &kv->cls[c]); i++)
         have += p->table[i] >= 0 && p->refs[p->table[i]] == 1;
@@ -188,22 +255,22 @@ static bool can_take(const lg_kv *kv, lg_kv_class_id c, int need)
 static void grow_class(lg_kv *kv, lg_kv_class_id c, int n)
 {
     lg_kv_pool *p = &kv->pool[c];
-    int need = blocks_needed(kv, p, n);
+    int need = blocks_needed(kv, p, n), keep = keep_from(kv, &kv->cls[c]);
 
-    for (; p->n_unused < need; p->first++)
-        drop_entry(kv, c, p->first);
+    while (p->first < keep && (p->n_live + need > p->max_live || lg_kv_free_blocks(kv, c) < need))
+        drop_entry(p, p->first++);
     if (must_copy(kv, p)) {
-        int at = (int)(kv->pos / LG_KV_BLOCK);
-        int32_t from = p->table[at], to = take(p);
-        kv->b->ops->kv_move(
-            kv->b, &kv->cls[c],
-            &(lg_kv_copy){.src_block = from, .dst_block = to, .rows = (int)(kv->pos % LG_KV_BLOCK)}, 1);
-        p->table[at] = to;
-        lg_kv_release(kv, c, from);
+        int at = (int)(kv->pos / LG_KV_BLOCK), rows = (int)(kv->pos % LG_KV_BLOCK);
+        int32_t from = p->table[at], to = take(kv, c);
+        kv->b->ops->kv_move(kv->b, &kv->cls[c],
+                            &(lg_kv_copy){.src_block = from, .dst_block = to, .rows = rows}, 1);
+        drop_entry(p, at);
+        enter(p, at, to);
+        p->fill[to] = (uint8_t)rows;
     }
     for (int i = lg_kv_entries(kv->pos); i < lg_kv_entries(kv->pos + n); i++)
         if (p->table[i] < 0)
-            p->table[i] = take(p);
+            enter(p, i, take(kv, c));
 }
 
 lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err)
@@ -220,10 +287,22 @@ lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err)
     return LG_OK;
 }
 
+// Rows [pos, pos + n) of the class are valid now.
+static void fill_rows(lg_kv_pool *p, int64_t pos, int64_t n)
+{
+    for (int64_t i = pos / LG_KV_BLOCK; n > 0 && i <= (pos + n - 1) / LG_KV_BLOCK; i++) {
+        int64_t end = pos + n - i * LG_KV_BLOCK;
+        p->fill[p->table[i]] = (uint8_t)(end < LG_KV_BLOCK ? end : LG_KV_BLOCK);
+    }
+}
+
 void lg_kv_commit(lg_kv *kv, int n)
 {
+    LG_ASSERT(kv->pos + n <= kv->ctx);
+    for (int c = 0; c < LG_KV_DRAFT; c++)
+        if (kv->cls[c].n_layer > 0)
+            fill_rows(&kv->pool[c], kv->pos, n);
     kv->pos += n;
-    LG_ASSERT(kv->pos <= kv->ctx);
 }
 
 bool lg_kv_holds(const lg_kv *kv, int64_t pos)
@@ -236,66 +315,6 @@ bool lg_kv_holds(const lg_kv *kv, int64_t pos)
             return false;
     }
     return true;
-}
-
-static void drop_cut(lg_kv *kv, lg_kv_cut *cut)
-{
-    for (int i = 0; i < cut->n; i++)
-        lg_kv_release(kv, LG_KV_WINDOW, cut->block[i]);
-    for (int i = 0; i < cut->draft_n; i++)
-        lg_kv_release(kv, LG_KV_DRAFT, cut->draft_block[i]);
-    cut->pos = cut->n = cut->draft_n = 0;
-    cut->draft_from = -1;
-}
-
-// Keeps the blocks that the drafter sees from the end of the sequence on.
-static void cut_draft(lg_kv *kv, lg_kv_cut *cut)
-{
-    const lg_kv_class *c = &kv->cls[LG_KV_DRAFT];
-    const lg_kv_pool *p = &kv->pool[LG_KV_DRAFT];
-
-    if (c->n_layer == 0 || kv->draft_to != kv->pos || kv->draft_from >= kv->draft_to)
-        return;
-    int64_t from = seen_from(c, kv->pos - 1);
-    cut->draft_from = kv->draft_from;
-    cut->draft_first = (int)((from > kv->draft_from ? from : kv->draft_from) / LG_KV_BLOCK);
-    cut->draft_n = lg_kv_entries(kv->pos) - cut->draft_first;
-    LG_ASSERT(cut->draft_first >= p->first && cut->draft_n <= cut_blocks(c));
-    for (int i = 0; i < cut->draft_n; i++) {
-        cut->draft_block[i] = p->table[cut->draft_first + i];
-        lg_kv_retain(kv, LG_KV_DRAFT, cut->draft_block[i]);
-    }
-}
-
-// Puts them back, or nothing where there are none.
-static void resume_draft(lg_kv *kv, const lg_kv_cut *cut)
-{
-    lg_kv_pool *p = &kv->pool[LG_KV_DRAFT];
-
-    for (int i = 0; i < cut->draft_n; i++)
-        lg_kv_retain(kv, LG_KV_DRAFT, cut->draft_block[i]);
-    for (int i = 0; i < p->n_table; i++)
-        drop_entry(kv, LG_KV_DRAFT, i);
-    for (int i = 0; i < cut->draft_n; i++)
-        p->table[cut->draft_first + i] = cut->draft_block[i];
-    p->first = cut->draft_n > 0 ? cut->draft_first : lg_kv_entries(cut->pos);
-    kv->draft_from = cut->draft_n > 0 ? cut->draft_from : cut->pos;
-    kv->draft_to = cut->pos;
-}
-
-int lg_kv_draft_skip(lg_kv *kv, int64_t pos, int n)
-{
-    if (pos != kv->draft_to || kv->draft_from % LG_KV_BLOCK) {
-        kv->draft_from = (int64_t)lg_kv_entries(pos) * LG_KV_BLOCK;
-        kv->draft_to = kv->draft_from;
-    }
-    return kv->draft_to - pos < n ? (int)(kv->draft_to - pos) : n;
-}
-
-void lg_kv_draft_commit(lg_kv *kv, int n)
-{
-    kv->draft_to += n;
-    LG_ASSERT(n == 0 || kv->draft_to <= kv->pos);
 }
 
 // The drafter's rows from `pos` on are forgotten; all of them where its window before `pos` is not held.
@@ -316,89 +335,169 @@ static void truncate_draft(lg_kv *kv, int64_t pos)
         p->first = lg_kv_entries(pos);
 }
 
-void lg_kv_cut_here(lg_kv *kv)
-{
-    const lg_kv_class *c = &kv->cls[LG_KV_WINDOW];
-    const lg_kv_pool *p = &kv->pool[LG_KV_WINDOW];
-    lg_kv_cut oldest = kv->cut[LG_KV_CUTS - 1];
-
-    if (c->n_layer == 0 || c->n_blocks >= p->n_table || kv->pos == 0 || kv->cut[0].pos == kv->pos)
-        return;
-    drop_cut(kv, &oldest);
-    memmove(kv->cut + 1, kv->cut, (LG_KV_CUTS - 1) * sizeof *kv->cut);
-    oldest.pos = kv->pos;
-    oldest.first = (int)(seen_from(c, kv->pos - 1) / LG_KV_BLOCK);
-    oldest.n = lg_kv_entries(kv->pos) - oldest.first;
-    LG_ASSERT(oldest.first >= p->first && oldest.n <= cut_blocks(c));
-    for (int i = 0; i < oldest.n; i++) {
-        oldest.block[i] = p->table[oldest.first + i];
-        lg_kv_retain(kv, LG_KV_WINDOW, oldest.block[i]);
-    }
-    cut_draft(kv, &oldest);
-    kv->cut[0] = oldest;
-}
-
-// Puts the window blocks of the last cut at or before `pos` (or one behind it) into the table. Returns where
-// the sequence can go on.
-static int64_t resume_at_cut(lg_kv *kv, int64_t pos)
-{
-    lg_kv_pool *p = &kv->pool[LG_KV_WINDOW];
-    const lg_kv_cut *best = NULL;
-
-    for (int i = 0; i < LG_KV_CUTS; i++)
-        if (kv->cut[i].pos > 0 && kv->cut[i].pos <= pos + 1 && (!best || kv->cut[i].pos > best->pos))
-            best = &kv->cut[i];
-    if (!best)
-        return 0;
-    for (int i = 0; i < best->n; i++)
-        lg_kv_retain(kv, LG_KV_WINDOW, best->block[i]);
-    for (int i = 0; i < p->n_table; i++)
-        drop_entry(kv, LG_KV_WINDOW, i);
-    for (int i = 0; i < best->n; i++)
-        p->table[best->first + i] = best->block[i];
-    p->first = best->first;
-    if (kv->cls[LG_KV_DRAFT].n_layer > 0)
-        resume_draft(kv, best);
-    return best->pos < pos ? best->pos : pos;
-}
-
 int64_t lg_kv_truncate(lg_kv *kv, int64_t pos)
 {
     if (!lg_kv_holds(kv, pos))
-        pos = pos < kv->pos ? resume_at_cut(kv, pos) : 0;
-    for (int i = 0; i < LG_KV_CUTS; i++)
-        if (kv->cut[i].pos > pos)
-            drop_cut(kv, &kv->cut[i]);
+        pos = 0;
     for (int c = 0; c < LG_KV_CLASSES; c++) {
         lg_kv_pool *p = &kv->pool[c];
+        int at = (int)(pos / LG_KV_BLOCK), rows = (int)(pos % LG_KV_BLOCK);
         for (int i = lg_kv_entries(pos); i < p->n_table; i++)
-            drop_entry(kv, c, i);
+            drop_entry(p, i);
         if (pos == 0)
             p->first = 0;
+        // what only the live sequence held is free to be written again
+        if (rows && p->n_table > 0 && p->table[at] >= 0 && p->refs[p->table[at]] == 1 &&
+            p->fill[p->table[at]] > rows)
+            p->fill[p->table[at]] = (uint8_t)rows;
     }
     truncate_draft(kv, pos);
     kv->pos = pos;
     return pos;
 }
 
+// --- the drafter's context ---
+
+int lg_kv_draft_skip(lg_kv *kv, int64_t pos, int n)
+{
+    if (pos != kv->draft_to || kv->draft_from % LG_KV_BLOCK) {
+        kv->draft_from = (int64_t)lg_kv_entries(pos) * LG_KV_BLOCK;
+        kv->draft_to = kv->draft_from;
+    }
+    return kv->draft_to - pos < n ? (int)(kv->draft_to - pos) : n;
+}
+
+void lg_kv_draft_commit(lg_kv *kv, int n)
+{
+    LG_ASSERT(n == 0 || kv->draft_to + n <= kv->pos);
+    fill_rows(&kv->pool[LG_KV_DRAFT], kv->draft_to, n);
+    kv->draft_to += n;
+}
+
+// --- cuts ---
+
+bool lg_kv_can_cut(const lg_kv *kv, int64_t pos)
+{
+    const lg_kv_class *c = &kv->cls[LG_KV_WINDOW];
+
+    if (pos <= 0 || pos > kv->pos)
+        return false;
+    return c->n_layer == 0 || seen_from(c, pos - 1) >= (int64_t)kv->pool[LG_KV_WINDOW].first * LG_KV_BLOCK;
+}
+
+// Retains the blocks of [from, to); returns how many.
+static int cut_class(lg_kv *kv, lg_kv_class_id c, int64_t from, int64_t to, int *first, int32_t *block)
+{
+    const lg_kv_pool *p = &kv->pool[c];
+    int n = 0;
+
+    *first = (int)(from / LG_KV_BLOCK);
+    for (int i = *first; i < lg_kv_entries(to); i++, n++) {
+        block[n] = p->table[i];
+        lg_kv_retain(kv, c, block[n]);
+    }
+    LG_ASSERT(n <= lg_kv_cut_room(&kv->cls[c]));
+    return n;
+}
+
+void lg_kv_cut_at(lg_kv *kv, int64_t pos, bool draft, lg_kv_cut *cut)
+{
+    const lg_kv_class *c = &kv->cls[LG_KV_WINDOW], *d = &kv->cls[LG_KV_DRAFT];
+    int64_t from = seen_from(d, pos - 1);
+
+    LG_ASSERT(lg_kv_can_cut(kv, pos));
+    cut->pos = pos;
+    cut->n = cut->draft_n = 0;
+    cut->draft_from = -1;
+    if (c->n_layer > 0)
+        cut->n = cut_class(kv, LG_KV_WINDOW, seen_from(c, pos - 1), pos, &cut->first, cut->block);
+    from = from > kv->draft_from ? from : kv->draft_from;
+    if (!draft || d->n_layer == 0 || kv->draft_to < pos || kv->draft_from >= pos ||
+        from < (int64_t)kv->pool[LG_KV_DRAFT].first * LG_KV_BLOCK)
+        return;
+    cut->draft_from = kv->draft_from;
+    cut->draft_n = cut_class(kv, LG_KV_DRAFT, from, pos, &cut->draft_first, cut->draft_block);
+}
+
+void lg_kv_cut_drop(lg_kv *kv, lg_kv_cut *cut)
+{
+    for (int i = 0; i < cut->n; i++)
+        lg_kv_release(kv, LG_KV_WINDOW, cut->block[i]);
+    for (int i = 0; i < cut->draft_n; i++)
+        lg_kv_release(kv, LG_KV_DRAFT, cut->draft_block[i]);
+    cut->n = cut->draft_n = 0;
+    cut->draft_from = -1;
+}
+
+// Replaces all that the table has. The new blocks are held by others: nothing is freed in between.
+static void set_table(lg_kv_pool *p, int first, int n, const int32_t *block)
+{
+    for (int i = 0; i < p->n_table; i++)
+        drop_entry(p, i);
+    for (int i = 0; i < n; i++)
+        enter(p, first + i, block[i]);
+    p->first = first;
+}
+
+void lg_kv_resume(lg_kv *kv, int64_t pos, const int32_t *full, const lg_kv_cut *cut)
+{
+    bool draft = cut && cut->draft_n > 0 && kv->cls[LG_KV_DRAFT].n_layer > 0;
+
+    LG_ASSERT(pos >= 0 && (pos == 0 || kv->cls[LG_KV_WINDOW].n_layer == 0 || cut));
+    LG_ASSERT(!cut || pos == cut->pos || pos == cut->pos - 1);
+    if (pos == 0) {
+        (void)lg_kv_truncate(kv, 0);
+        return;
+    }
+    set_table(&kv->pool[LG_KV_FULL], 0, lg_kv_entries(pos), full);
+    if (cut && cut->n > 0)
+        set_table(&kv->pool[LG_KV_WINDOW], cut->first, lg_kv_entries(pos) - cut->first, cut->block);
+    set_table(&kv->pool[LG_KV_DRAFT], draft ? cut->draft_first : lg_kv_entries(pos),
+              draft ? lg_kv_entries(pos) - cut->draft_first : 0, draft ? cut->draft_block : NULL);
+    kv->draft_from = draft ? cut->draft_from : pos;
+    kv->draft_to = pos;
+    kv->pos = pos;
+}
+
+// --- check ---
+
+static bool check_pool(const lg_kv *kv, lg_kv_class_id c)
+{
+    const lg_kv_pool *p = &kv->pool[c];
+    int free_blocks = lg_kv_free_blocks(kv, c), used = 0, live = 0, kept = 0, shared = 0;
+
+    for (int i = 0; i < p->n_dirty; i++)
+        if (p->refs[p->unused[i]] != 0)
+            return false;
+    for (int i = 0; i < p->n_clean; i++)
+        if (p->refs[p->unused[kv->cls[c].n_blocks - 1 - i]] != 0)
+            return false;
+    for (int i = 0; i < p->n_fresh; i++) {
+        used += p->refs[i] > 0;
+        live += p->in_table[i];
+        kept += p->refs[i] > p->in_table[i];
+        shared += p->in_table[i] && p->refs[i] > 1;
+        if (p->refs[i] < p->in_table[i])
+            return false;
+    }
+    if (used + free_blocks != kv->cls[c].n_blocks || live != p->n_live || kept != p->n_kept ||
+        shared != p->n_shared)
+        return false;
+    for (int i = 0; i < p->n_table; i++) {
+        bool held = p->table[i] >= 0;
+        if (held && (i < p->first || !p->in_table[p->table[i]]))
+            return false;
+        if (!held && c != LG_KV_DRAFT && i >= p->first && i < lg_kv_entries(kv->pos))
+            return false;
+        live -= held;
+    }
+    return live == 0;
+}
+
 bool lg_kv_check(const lg_kv *kv)
 {
-    for (int c = 0; c < LG_KV_CLASSES; c++) {
-        const lg_kv_pool *p = &kv->pool[c];
-        int held = 0, unused = 0;
-        for (int i = 0; i < kv->cls[c].n_blocks; i++)
-            held += p->refs[i] > 0;
-        for (int i = 0; i < p->n_unused; i++)
-            unused += p->refs[p->unused[i]] == 0;
-        if (unused != p->n_unused || held + unused != kv->cls[c].n_blocks)
+    for (int c = 0; c < LG_KV_CLASSES; c++)
+        if (kv->cls[c].n_layer > 0 && !check_pool(kv, c))
             return false;
-        int live = kv->cls[c].n_layer > 0 ? lg_kv_entries(kv->pos) : 0;
-        for (int i = 0; i < p->n_table; i++) {
-            if (p->table[i] >= 0 && (i < p->first || p->refs[p->table[i]] < 1))
-                return false;
-            if (p->table[i] < 0 && i >= p->first && i < live)
-                return false;
-        }
-    }
     return true;
 }

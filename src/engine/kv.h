@@ -2,30 +2,27 @@
  * engine/kv: where the keys and values of the live sequence are: block pools, block tables, window eviction,
  * rollback.
  *
- * Each class (full attention, sliding window) has a pool of 64-token blocks and a table from position / 64 to
- * block. The memory of a pool is reserved for its worst case when it is made; the operating system commits
- * pages as rows are written. Blocks are reference-counted, so that a cache of conversations can hold some of
- * them without a copy; the live sequence writes only into blocks of its own and copies a shared one first.
+ * Each class (full attention, sliding window, drafter) has a pool of 64-token blocks and a table from
+ * position / 64 to block. The memory of a pool is reserved for its worst case when it is made; where the
+ * backend commits pages lazily, they count as they are written and can be given back. Blocks are
+ * reference-counted, so that the prefix cache (prefix.h) keeps conversations without a copy.
  *
- * What surprises: window layers cannot be rewound without limit. A block behind the window is kept as long as
- * the pool has other free ones, so a rewind of up to about the prefill chunk is a length change. Farther back
- * the sequence can be resumed only at a cut: a position whose window blocks were retained. Elsewhere
- * lg_kv_truncate forgets all.
+ * What surprises: a block that others hold too may still be appended to, because each holder knows how many
+ * of its rows are his: only a row that somebody may have written already makes a copy first. And window
+ * layers cannot be rewound without limit: farther back than the window blocks in the table, a sequence goes
+ * on only at a cut, whose window blocks were retained.
  */
 #ifndef LG_ENGINE_KV_H
 #define LG_ENGINE_KV_H
 
 #include "backend/backend.h"
 
-enum {
-    LG_KV_VERIFY_ROWS = 16, /* rows of a verification step, which may all be taken back */
-    LG_KV_CUTS = 2,         /* cuts that the pool has room for beside the live sequence */
-};
+enum { LG_KV_VERIFY_ROWS = 16 }; /* rows of a verification step, which may all be taken back */
 
-/* Blocks of the window class that hold what a resume at `pos`, or at pos - 1, needs; and of the drafter's
- * context, if it was complete there. */
+/* What a resume at `pos`, or at pos - 1, needs beside the blocks of the full class: window blocks, and those
+ * of the drafter if its context was complete there. Storage of the lists is the caller's (lg_kv_cut_room). */
 typedef struct lg_kv_cut {
-    int64_t pos; /* 0: none */
+    int64_t pos;
     int first, n; /* first table entry, how many */
     int32_t *block;
     int64_t draft_from; /* -1: no rows of the drafter */
@@ -36,35 +33,44 @@ typedef struct lg_kv_cut {
 typedef struct lg_kv_pool {
     int32_t *table; /* position / 64 -> block, or -1 */
     int n_table;
-    int32_t *unused; /* stack of free blocks */
-    int n_unused;
-    int32_t *refs; /* per block */
-    int first;     /* first table entry that may be held; those before slid out of the window */
+    int first;       /* first table entry that may be held; those before slid out of the window */
+    int32_t *unused; /* n_dirty free blocks from the front; from the rear n_clean whose memory went back */
+    int n_dirty, n_clean;
+    int n_fresh;      /* blocks from here on were never used */
+    int32_t *refs;    /* per block: holders, the table being one */
+    uint8_t *fill;    /* per block: rows that somebody may refer to */
+    bool *in_table;   /* per block */
+    int n_live, max_live; /* blocks in the table; most that the live sequence may take */
+    int n_kept, n_shared; /* blocks with a holder beside the table; of them those in the table too */
 } lg_kv_pool;
 
 typedef struct lg_kv {
     lg_backend *b;
     lg_kv_class cls[LG_KV_CLASSES]; /* n_layer 0: a class that the model lacks */
     lg_kv_pool pool[LG_KV_CLASSES];
-    lg_kv_cut cut[LG_KV_CUTS]; /* the newest first */
-    int64_t ctx;               /* most rows */
-    int64_t pos;               /* rows held */
+    int64_t ctx; /* most rows */
+    int64_t pos; /* rows held */
     /* The drafter's context has the rows of positions [draft_from, draft_to); draft_from is a multiple of
      * LG_KV_BLOCK. Its steps count positions from there, because attention sees every row back to position 0
      * or to the window: what is not there must not have a position. */
     int64_t draft_from, draft_to;
+    /* most bytes that are committed at once in all pools: before more are, free blocks of other classes give
+     * theirs back. 0, or a backend without `discard`: no bound */
+    uint64_t max_bytes;
 } lg_kv;
 
-/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time, and its
- * cuts. */
+/* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time; one of
+ * them is for the copy of a block that the sequence shares. */
 int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows);
 
-/* `full` and `window` as lg_laguna_kv_shape gives them. `spare`: blocks beyond what the live sequence needs,
- * a class. */
+/* `full` and `window` as lg_laguna_kv_shape gives them. spare_*: blocks beyond what the live sequence needs.
+ */
 LG_NODISCARD lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window,
-                                    int64_t ctx, int max_rows, int spare, lg_kv *out, lg_err *err);
+                                    int64_t ctx, int max_rows, int spare_full, int spare_window, lg_kv *out,
+                                    lg_err *err);
 /* Give an empty cache the class of the drafter's context (LG_KV_DRAFT, with a window). It grows and is
- * truncated with the others; its rows are a bonus, never a condition of a rewind. */
+ * truncated with the others; its rows are a bonus, never a condition of a rewind. spare < 0: as many as the
+ * window class has, so that every cut can keep them. */
 LG_NODISCARD lg_status lg_kv_add_draft(lg_kv *kv, const lg_kv_class *draft, int max_rows, int spare,
                                        lg_err *err);
 void lg_kv_destroy(lg_kv *kv);
@@ -74,11 +80,10 @@ void lg_kv_destroy(lg_kv *kv);
 LG_NODISCARD lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err);
 void lg_kv_commit(lg_kv *kv, int n);
 
-/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or where the window before it is
- * no longer there the last cut before it, or 0. Room made by lg_kv_grow and not committed is given back too.
- */
+/* Forget the rows from `pos` on. Returns how many rows are held now: `pos`, or 0 where the window before it
+ * is no longer in the table. Room made by lg_kv_grow and not committed is given back too. */
 int64_t lg_kv_truncate(lg_kv *kv, int64_t pos);
-/* Whether lg_kv_truncate(pos) would keep pos rows without a cut. */
+/* Whether lg_kv_truncate(pos) would keep pos rows. */
 bool lg_kv_holds(const lg_kv *kv, int64_t pos);
 
 /* Rows of positions [pos, pos + n), which must be grown or committed, are about to enter the drafter's
@@ -87,13 +92,28 @@ bool lg_kv_holds(const lg_kv *kv, int64_t pos);
 int lg_kv_draft_skip(lg_kv *kv, int64_t pos, int n);
 void lg_kv_draft_commit(lg_kv *kv, int n);
 
-/* Make the end of the sequence a cut, in place of the oldest one. A cut lives until the sequence is truncated
- * below it. Does nothing where every rewind is possible anyway. */
-void lg_kv_cut_here(lg_kv *kv);
+/* --- cuts --- */
 
-/* One more, one less holder of a block. */
+/* Most blocks that a cut holds of a class. */
+int lg_kv_cut_room(const lg_kv_class *c);
+/* Whether the table still has what a cut at `pos` needs (0 < pos <= kv->pos). */
+bool lg_kv_can_cut(const lg_kv *kv, int64_t pos);
+/* Retain it; cut->block and draft_block (may be NULL: no rows of the drafter) have room for lg_kv_cut_room.
+ */
+void lg_kv_cut_at(lg_kv *kv, int64_t pos, bool draft, lg_kv_cut *cut);
+/* Let go of it; the storage stays the caller's. */
+void lg_kv_cut_drop(lg_kv *kv, lg_kv_cut *cut);
+/* The live sequence becomes `pos` rows long: `full` lists the blocks of the full class from position 0 on
+ * (lg_kv_entries(pos) of them), and the others are the cut's, at its position or one before it. cut NULL:
+ * pos is 0 or the model has no window layers. The table retains what it takes, and lets go of what it had. */
+void lg_kv_resume(lg_kv *kv, int64_t pos, const int32_t *full, const lg_kv_cut *cut);
+
+/* One more, one less holder of a block beside the table. */
 void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block);
 void lg_kv_release(lg_kv *kv, lg_kv_class_id c, int32_t block);
+
+/* Blocks that nobody holds. */
+int lg_kv_free_blocks(const lg_kv *kv, lg_kv_class_id c);
 
 /* Table entries that cover n rows, for the step. */
 static inline int lg_kv_entries(int64_t n)

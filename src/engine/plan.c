@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "engine/prefix.h"
+
 enum { OUT_MAX = 64, CAND_MAX = 128, CHUNK_MAX = 1 << 20 };
 
 static int chunk_of(const lg_plan_for *f, int64_t ctx)
@@ -51,6 +53,23 @@ static uint64_t draft_bytes(const lg_plan_for *f, const lg_plan *p, const lg_wor
            lg_work_bytes(f->hp, &alone);
 }
 
+// 30 % of what is left beside the plan, at least 512 MiB if there is so much, at most 64 GiB.
+static uint64_t cache_share(const lg_plan *p)
+{
+    const uint64_t least = UINT64_C(512) << 20, most = UINT64_C(64) << 30;
+    uint64_t left = p->available_bytes > p->total_bytes ? p->available_bytes - p->total_bytes : 0;
+    uint64_t share = left / 10 * 3;
+
+    if (share < least)
+        share = least < left ? least : left;
+    return share < most ? share : most;
+}
+
+uint64_t lg_plan_conversation_bytes(const lg_plan *p, int64_t n)
+{
+    return (uint64_t)n * p->kv_bytes_per_token + p->cut_bytes;
+}
+
 lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
 {
     lg_kv_class full, window;
@@ -72,7 +91,10 @@ lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
     work.n_tap = 0; // counted with the drafter
     p.scratch_bytes = lg_work_bytes(f->hp, &work) + f->b->scratch_bytes(f->b, &lim);
     p.total_bytes = p.resident_bytes + p.kv_bytes + p.scratch_bytes + p.draft_bytes;
-    p.fits = p.total_bytes <= p.available_bytes;
+    p.cut_bytes = (uint64_t)window.window * window.block_bytes / LG_KV_BLOCK;
+    p.cache_slots = f->cache_slots > 0 ? f->cache_slots : LG_PREFIX_SLOTS;
+    p.cache_bytes = f->cache_ram > 0 ? f->cache_ram : cache_share(&p);
+    p.fits = p.total_bytes <= p.available_bytes && f->cache_ram <= p.available_bytes - p.total_bytes;
     return p;
 }
 

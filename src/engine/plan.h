@@ -19,6 +19,9 @@ typedef struct lg_plan {
     uint64_t total_bytes, available_bytes; /* total = resident + kv + scratch + draft */
     int64_t ctx, ctx_train;
     int chunk;    /* prefill chunk */
+    int cache_slots;      /* conversations in memory */
+    uint64_t cache_bytes; /* for all but the live one; taken as it is needed, not part of the total */
+    uint64_t cut_bytes;   /* a position where a conversation can resume, beside kv_bytes_per_token */
     bool lowered; /* ctx is less than the trained one because of memory */
     bool fits;
 } lg_plan;
@@ -34,6 +37,8 @@ typedef struct lg_plan_for {
     const lg_dflash_params *draft; /* NULL: no drafter */
     lg_weights_plan draft_weights;
     lg_qtype draft_kv_type;
+    int cache_slots;    /* 0: LG_PREFIX_SLOTS */
+    uint64_t cache_ram; /* 0: a share of what is left */
 } lg_plan_for;
 
 /* The plan at a given context length. */
@@ -44,6 +49,8 @@ lg_work_params lg_plan_work(const lg_plan_for *f, const lg_plan *p);
 /* The plan to load with. ctx 0: the trained context, or the longest that fits, down to the least useful one;
  * else exactly that. When it does not fit, out->fits is false and out holds the numbers. */
 void lg_plan_choose(const lg_plan_for *f, int64_t ctx, lg_plan *out);
+/* What a conversation of n tokens that can be resumed at its end takes in memory. */
+uint64_t lg_plan_conversation_bytes(const lg_plan *p, int64_t n);
 /* The error for a plan that does not fit: the sum, and what the plan proves would help. */
 lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err);
 /* The error when memory that the plan counted on was refused. */

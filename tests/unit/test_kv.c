@@ -64,7 +64,7 @@ static lg_kv make(int64_t ctx, int window, int max_rows, int spare)
 
     if (window == 0)
         win.n_layer = 0;
-    assert_int_equal(lg_kv_create(&backend, &full, &win, ctx, max_rows, spare, &kv, NULL), LG_OK);
+    assert_int_equal(lg_kv_create(&backend, &full, &win, ctx, max_rows, spare, spare, &kv, NULL), LG_OK);
     return kv;
 }
 
@@ -90,10 +90,9 @@ static void sizes(void **state)
     lg_kv_class win = make_class(LG_KV_WINDOW, 512), full = make_class(LG_KV_FULL, 0);
 
     (void)state;
-    assert_int_equal(lg_kv_blocks(&full, 1000, 512), 16);
-    // (512 + 2048 + 16) / 64 and two, two cuts of 9 blocks, one for a copy
-    assert_int_equal(lg_kv_blocks(&win, 262144, 2048), 41 + 2 + 18 + 1);
-    assert_int_equal(lg_kv_blocks(&win, 640, 2048), 10); // never more than the context
+    assert_int_equal(lg_kv_blocks(&full, 1000, 512), 16 + 1); // one for a copy
+    assert_int_equal(lg_kv_blocks(&win, 262144, 2048), 41 + 2 + 1); // (512 + 2048 + 16) / 64 and two
+    assert_int_equal(lg_kv_blocks(&win, 640, 2048), 10 + 1); // never more than the context
     win.n_layer = 0;
     assert_int_equal(lg_kv_blocks(&win, 640, 2048), 0);
 }
@@ -154,8 +153,8 @@ static void rewind_has_a_limit(void **state)
     assert_int_equal(lg_kv_truncate(&kv, 1000), 0); // the window before 1000 is gone: all is forgotten
     assert_int_equal(kv.pos, 0);
     assert_true(lg_kv_check(&kv));
-    assert_int_equal(kv.pool[LG_KV_WINDOW].n_unused, kv.cls[LG_KV_WINDOW].n_blocks);
-    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks);
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_WINDOW), kv.cls[LG_KV_WINDOW].n_blocks);
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_FULL), kv.cls[LG_KV_FULL].n_blocks);
     lg_kv_destroy(&kv);
 }
 
@@ -185,10 +184,11 @@ static void a_failed_step_changes_nothing(void **state)
     lg_kv_commit(&kv, 5);
     assert_int_equal(lg_kv_truncate(&kv, 65), 65); // gives back what was made and not used
     assert_true(lg_kv_check(&kv));
-    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks - 2);
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_FULL), kv.cls[LG_KV_FULL].n_blocks - 2);
     lg_kv_destroy(&kv);
 }
 
+// Who shares a block knows how many of its rows are his: rows behind those are written in place.
 static void shared_blocks_are_copied_first(void **state)
 {
     lg_kv kv = make(1024, 0, 64, 1);
@@ -201,6 +201,10 @@ static void shared_blocks_are_copied_first(void **state)
     lg_kv_retain(&kv, LG_KV_FULL, shared);
     n_copies = 0;
     add(&kv, 1);
+    assert_int_equal(n_copies, 0);
+    assert_int_equal(kv.pool[LG_KV_FULL].table[1], shared);
+    assert_int_equal(lg_kv_truncate(&kv, 74), 74); // row 10 is written again: somebody may refer to it
+    add(&kv, 1);
     assert_int_equal(n_copies, 1);
     assert_int_equal(last_copy.src_block, shared);
     assert_int_equal(last_copy.dst_block, kv.pool[LG_KV_FULL].table[1]);
@@ -208,11 +212,16 @@ static void shared_blocks_are_copied_first(void **state)
     assert_true(last_copy.src_row == 0 && last_copy.dst_row == 0 && last_copy.rows == 10);
     add(&kv, 1);
     assert_int_equal(n_copies, 1); // it is ours now
+    assert_int_equal(lg_kv_truncate(&kv, 70), 70);
+    add(&kv, 1);
+    assert_int_equal(n_copies, 1); // and may be written over
     assert_int_equal(kv.pool[LG_KV_FULL].refs[shared], 1);
+    assert_true(kv.pool[LG_KV_FULL].n_kept == 1 && kv.pool[LG_KV_FULL].n_shared == 0);
     assert_int_equal(lg_kv_truncate(&kv, 0), 0);
-    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks - 1); // the other holder's
+    // the other holder's
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_FULL), kv.cls[LG_KV_FULL].n_blocks - 1);
     lg_kv_release(&kv, LG_KV_FULL, shared);
-    assert_int_equal(kv.pool[LG_KV_FULL].n_unused, kv.cls[LG_KV_FULL].n_blocks);
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_FULL), kv.cls[LG_KV_FULL].n_blocks);
     // a whole shared block is only read, never written: no copy
     add(&kv, 64);
     lg_kv_retain(&kv, LG_KV_FULL, kv.pool[LG_KV_FULL].table[0]);
@@ -232,6 +241,7 @@ static void no_free_block_is_an_error(void **state)
     for (int i = 0; i < 10; i++)
         lg_kv_retain(&kv, LG_KV_FULL, kv.pool[LG_KV_FULL].table[i]);
     assert_int_equal(lg_kv_truncate(&kv, 0), 0);
+    add(&kv, 64); // the one that is meant for a copy
     assert_int_equal(lg_kv_grow(&kv, 1, &err), LG_E_LIMIT);
     assert_true(lg_kv_check(&kv));
     lg_kv_release(&kv, LG_KV_FULL, 0);
@@ -239,130 +249,252 @@ static void no_free_block_is_an_error(void **state)
     lg_kv_destroy(&kv);
 }
 
+// A cut with the blocks of the full class, all of which it holds, as a tree of conversations would.
+typedef struct cut {
+    lg_kv_cut kv;
+    int32_t full[2048], window[16], draft[16];
+} cut;
+
+static void cut_here(lg_kv *kv, cut *c)
+{
+    c->kv = (lg_kv_cut){.block = c->window, .draft_block = c->draft};
+    lg_kv_cut_at(kv, kv->pos, true, &c->kv);
+    for (int i = 0; i < lg_kv_entries(kv->pos); i++) {
+        c->full[i] = kv->pool[LG_KV_FULL].table[i];
+        lg_kv_retain(kv, LG_KV_FULL, c->full[i]);
+    }
+    assert_true(lg_kv_check(kv));
+}
+
+static void drop(lg_kv *kv, cut *c)
+{
+    for (int i = 0; i < lg_kv_entries(c->kv.pos); i++)
+        lg_kv_release(kv, LG_KV_FULL, c->full[i]);
+    lg_kv_cut_drop(kv, &c->kv);
+    c->kv.pos = 0;
+    assert_true(lg_kv_check(kv));
+}
+
+static void resume(lg_kv *kv, cut *c, int64_t pos)
+{
+    lg_kv_resume(kv, pos, c->full, &c->kv);
+    assert_int_equal(kv->pos, pos);
+    assert_true(lg_kv_check(kv));
+}
+
 static void cuts(void **state)
 {
-    lg_kv kv = make(100000, 512, 256, 0);
+    static cut a, b;
+    lg_kv kv = make(100000, 512, 256, 100);
 
     (void)state;
     for (int i = 0; i < 10; i++)
         add(&kv, 250);
-    lg_kv_cut_here(&kv); // at 2500
+    cut_here(&kv, &a); // at 2500
     for (int i = 0; i < 10; i++)
         add(&kv, 250);
-    lg_kv_cut_here(&kv); // at 5000
-    lg_kv_cut_here(&kv); // nothing new
+    cut_here(&kv, &b); // at 5000
     for (int i = 0; i < 3000; i++)
         add(&kv, 1);
     assert_false(lg_kv_holds(&kv, 5100));
+    assert_false(lg_kv_can_cut(&kv, 5100));
+    assert_true(lg_kv_can_cut(&kv, kv.pos - 256)); // inside the last chunk
     n_copies = 0;
-    assert_int_equal(lg_kv_truncate(&kv, 5100), 5000);
-    assert_true(lg_kv_check(&kv));
-    add(&kv, 256); // writes into the block that the cut shares: a copy of its 8 rows
-    assert_int_equal(n_copies, 1);
+    resume(&kv, &b, 5000);
+    add(&kv, 256); // writes into blocks that were filled since: a copy of 8 rows in both classes
+    assert_int_equal(n_copies, 2);
     assert_int_equal(last_copy.rows, 5000 % 64);
     assert_visible(&kv, 256);
     for (int i = 0; i < 20; i++)
         add(&kv, 200);
-    assert_int_equal(lg_kv_truncate(&kv, 4999), 4999); // the cut holds one row more than a resume at it needs
-    assert_int_equal(kv.cut[0].pos, 0);                // and is gone: its last row may come out differently
-    assert_int_equal(kv.cut[1].pos, 2500);
-    for (int i = 0; i < 20; i++)
-        add(&kv, 200);
-    assert_int_equal(lg_kv_truncate(&kv, 4998), 2500);
+    resume(&kv, &b, 4999); // the cut holds one row more than a resume at it needs
+    n_copies = 0;
+    add(&kv, 1);
+    assert_int_equal(n_copies, 2);
+    assert_int_equal(last_copy.rows, 4999 % 64);
+    drop(&kv, &b);
+    resume(&kv, &a, 2500);
     add(&kv, 256);
-    assert_int_equal(lg_kv_truncate(&kv, 100), 0);
+    assert_visible(&kv, 256);
+    drop(&kv, &a);
+    assert_int_equal(lg_kv_truncate(&kv, 0), 0);
     assert_true(lg_kv_check(&kv));
-    assert_int_equal(kv.pool[LG_KV_WINDOW].n_unused, kv.cls[LG_KV_WINDOW].n_blocks);
-    lg_kv_destroy(&kv);
-    // where the pool holds the whole context, every rewind is a length change and cuts are not made
-    kv = make(640, 512, 256, 0);
-    add(&kv, 256);
-    lg_kv_cut_here(&kv);
-    assert_int_equal(kv.cut[0].pos, 0);
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_WINDOW), kv.cls[LG_KV_WINDOW].n_blocks);
+    assert_int_equal(lg_kv_free_blocks(&kv, LG_KV_FULL), kv.cls[LG_KV_FULL].n_blocks);
     lg_kv_destroy(&kv);
 }
 
-// What the walk remembers of the two newest cuts.
-typedef struct marks {
-    int64_t at[LG_KV_CUTS];
-} marks;
-
-static int64_t best_mark(const marks *m, int64_t pos)
+// The newest row of an appended block does not disturb a cut that shares it, and two cuts share blocks.
+static void cuts_share(void **state)
 {
-    int64_t best = 0;
-
-    for (int i = 0; i < LG_KV_CUTS; i++)
-        if (m->at[i] <= pos + 1 && m->at[i] > best)
-            best = m->at[i];
-    return best < pos ? best : pos;
-}
-
-static void step_back(lg_kv *kv, marks *m, uint64_t *rng)
-{
-    int64_t to = kv->pos - (int64_t)(mk_uniform(rng) * mk_uniform(rng) * 600);
-
-    to = to < 0 ? 0 : to;
-    int64_t want = lg_kv_holds(kv, to) || to == 0 ? to : best_mark(m, to);
-    assert_int_equal(lg_kv_truncate(kv, to), want);
-    for (int i = 0; i < LG_KV_CUTS; i++)
-        if (m->at[i] > want)
-            m->at[i] = 0;
-}
-
-static void mark_here(lg_kv *kv, marks *m)
-{
-    lg_kv_cut_here(kv);
-    if (kv->pos == 0 || m->at[0] == kv->pos)
-        return;
-    m->at[1] = m->at[0];
-    m->at[0] = kv->pos;
-}
-
-// Each row that is written is noted; every table entry must lead to the row written last for its position.
-static void random_walk(void **state)
-{
-    enum { CTX = 3000, STEPS = 20000 };
-    static int64_t row_of[2][200][LG_KV_BLOCK]; // [class][block][row] -> position written there
-    uint64_t rng = 42;
-    marks m = {{0}};
-    lg_kv kv = make(CTX, 100, 90, 0);
+    static cut a, b;
+    lg_kv kv = make(100000, 512, 256, 100);
 
     (void)state;
-    for (int s = 0; s < STEPS; s++) {
-        double what = mk_uniform(&rng);
-        int n = 1 + (int)(mk_uniform(&rng) * 90);
-        if (what < 0.6 && kv.pos + n <= CTX) {
-            n_copies = 0;
-            assert_int_equal(lg_kv_grow(&kv, n, NULL), LG_OK);
-            for (int r = 0; n_copies && r < last_copy.rows; r++)
-                row_of[1][last_copy.dst_block][r] = row_of[1][last_copy.src_block][r];
-            for (int64_t p = kv.pos; p < kv.pos + n; p++)
-                for (int c = 0; c < 2; c++)
-                    row_of[c][kv.pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK] = p;
-            if (what < 0.55)
-                lg_kv_commit(&kv, n); // else the step failed
-        } else if (what < 0.8) {
-            step_back(&kv, &m, &rng);
-        } else {
-            mark_here(&kv, &m);
-        }
-        assert_true(lg_kv_check(&kv));
-        for (int c = 0; c < 2; c++)
-            for (int64_t p = c && kv.pos > 99 ? kv.pos - 99 : 0; p < kv.pos; p++) {
-                assert_true(kv.pool[c].table[p / LG_KV_BLOCK] >= 0);
-                assert_int_equal(row_of[c][kv.pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK], p);
-            }
-    }
+    for (int i = 0; i < 10; i++)
+        add(&kv, 250);
+    n_copies = 0;
+    cut_here(&kv, &a); // at 2500
+    add(&kv, 10);
+    cut_here(&kv, &b);
+    add(&kv, 100);
+    assert_int_equal(n_copies, 0);
+    assert_int_equal(kv.pool[LG_KV_WINDOW].n_kept, 9); // one set of blocks serves both
+    drop(&kv, &b);
+    resume(&kv, &a, 2500);
+    assert_int_equal(n_copies, 0);
+    add(&kv, 1);
+    assert_int_equal(n_copies, 2);
+    drop(&kv, &a);
     lg_kv_destroy(&kv);
+}
+
+// Free blocks of one class give their memory back before another one takes more than all may have.
+static uint64_t discarded;
+
+static void fake_discard(lg_backend *b, const lg_mem *m, size_t off, size_t bytes)
+{
+    (void)b;
+    memset((char *)m->p + off, 0xAA, bytes);
+    discarded += bytes;
+}
+
+static void memory_moves_between_classes(void **state)
+{
+    enum { MANY = 14 };
+    static cut a[MANY];
+    lg_kv kv = make(2048, 64, 64, 60);
+
+    (void)state;
+    backend.discard = fake_discard;
+    kv.max_bytes = 36 * 1024;
+    discarded = 0;
+    for (int round = 0; round < 20; round++) {
+        int n = round % 2 ? 1 : MANY; // many cuts of a short sequence, or one of a long one
+        for (int i = 0; i < n; i++) {
+            for (int k = 0; k < (n == 1 ? 30 : 1); k++)
+                add(&kv, 64);
+            cut_here(&kv, &a[i]);
+            (void)lg_kv_truncate(&kv, 0);
+            uint64_t sum = 0;
+            for (int c = 0; c < 2; c++)
+                sum += (uint64_t)(kv.pool[c].n_fresh - kv.pool[c].n_clean) * kv.cls[c].block_bytes;
+            assert_true(sum <= kv.max_bytes);
+        }
+        for (int i = 0; i < n; i++)
+            drop(&kv, &a[i]);
+    }
+    assert_true(discarded > 0);
+    backend.discard = NULL;
+    lg_kv_destroy(&kv);
+}
+
+// Each row that is written is noted; every table entry must lead to the row written last for its position,
+// and each cut keeps its rows whatever the live sequence writes.
+enum { WALK_CTX = 3000, WALK_CUTS = 6 };
+typedef struct walk {
+    lg_kv kv;
+    int64_t row_of[2][400][LG_KV_BLOCK]; // [class][block][row] -> a number unique to what was written
+    int64_t now[WALK_CTX];               // by position: what the live sequence has there
+    cut cut[WALK_CUTS];
+    int64_t had[WALK_CUTS][WALK_CTX];
+    int64_t next;
+} walk;
+
+static void follow_copy(lg_backend *b, const lg_kv_class *c, const lg_kv_copy *m, int n);
+static walk w;
+
+static void follow_copy(lg_backend *b, const lg_kv_class *c, const lg_kv_copy *m, int n)
+{
+    (void)b;
+    for (int i = 0; i < n; i++)
+        memcpy(w.row_of[c->id][m[i].dst_block], w.row_of[c->id][m[i].src_block],
+               (size_t)m[i].rows * sizeof(int64_t));
+}
+
+static void walk_write(int n, bool commit)
+{
+    lg_kv *kv = &w.kv;
+
+    assert_int_equal(lg_kv_grow(kv, n, NULL), LG_OK);
+    for (int64_t p = kv->pos; p < kv->pos + n; p++) {
+        w.next++;
+        for (int c = 0; c < 2; c++)
+            w.row_of[c][kv->pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK] = w.next;
+        if (commit)
+            w.now[p] = w.next;
+    }
+    if (commit)
+        lg_kv_commit(kv, n);
+}
+
+static void walk_check(void)
+{
+    lg_kv *kv = &w.kv;
+
+    assert_true(lg_kv_check(kv));
+    for (int c = 0; c < 2; c++)
+        for (int64_t p = c && kv->pos > 99 ? kv->pos - 99 : 0; p < kv->pos; p++) {
+            assert_true(kv->pool[c].table[p / LG_KV_BLOCK] >= 0);
+            assert_int_equal(w.row_of[c][kv->pool[c].table[p / LG_KV_BLOCK]][p % LG_KV_BLOCK], w.now[p]);
+        }
+    for (int i = 0; i < WALK_CUTS; i++) {
+        const cut *c = &w.cut[i];
+        for (int64_t p = 0; p < c->kv.pos; p++)
+            assert_int_equal(w.row_of[0][c->full[p / LG_KV_BLOCK]][p % LG_KV_BLOCK], w.had[i][p]);
+        for (int64_t p = c->kv.pos > 100 ? c->kv.pos - 100 : 0; p < c->kv.pos; p++)
+            assert_int_equal(w.row_of[1][c->window[p / LG_KV_BLOCK - c->kv.first]][p % LG_KV_BLOCK],
+                             w.had[i][p]);
+    }
+}
+
+static void random_walk(void **state)
+{
+    static const lg_ops following = {.alloc = fake_alloc, .release = fake_release, .kv_move = follow_copy};
+    uint64_t rng = 42;
+
+    (void)state;
+    backend.ops = &following;
+    w.kv = make(WALK_CTX, 100, 90, 320);
+    for (int s = 0; s < 6000; s++) {
+        double what = mk_uniform(&rng);
+        int n = 1 + (int)(mk_uniform(&rng) * 90), i = (int)(mk_uniform(&rng) * WALK_CUTS);
+        cut *c = &w.cut[i];
+        if (what < 0.6 && w.kv.pos + n <= WALK_CTX) {
+            walk_write(n, what < 0.55);
+        } else if (what < 0.7) {
+            int64_t to = w.kv.pos - (int64_t)(mk_uniform(&rng) * mk_uniform(&rng) * 600);
+            to = to < 0 ? 0 : to;
+            bool holds = lg_kv_holds(&w.kv, to);
+            assert_int_equal(lg_kv_truncate(&w.kv, to), holds ? to : 0);
+        } else if (what < 0.85 && c->kv.pos > 0) {
+            int64_t back = what < 0.77 && c->kv.pos > 1 ? 1 : 0;
+            resume(&w.kv, c, c->kv.pos - back);
+            memcpy(w.now, w.had[i], (size_t)w.kv.pos * sizeof *w.now);
+            if (what > 0.83)
+                drop(&w.kv, c);
+        } else if (lg_kv_can_cut(&w.kv, w.kv.pos)) {
+            if (c->kv.pos)
+                drop(&w.kv, c);
+            cut_here(&w.kv, c);
+            memcpy(w.had[i], w.now, (size_t)w.kv.pos * sizeof *w.now);
+        }
+        walk_check();
+    }
+    for (int i = 0; i < WALK_CUTS; i++)
+        if (w.cut[i].kv.pos)
+            drop(&w.kv, &w.cut[i]);
+    lg_kv_destroy(&w.kv);
+    backend.ops = &ops;
 }
 
 // A cache with a drafter, whose rows follow those of the sequence.
 static lg_kv make_drafting(int64_t ctx, int window, int draft_window, int max_rows)
 {
     lg_kv_class draft = make_class(LG_KV_DRAFT, draft_window);
-    lg_kv kv = make(ctx, window, max_rows, 0);
+    lg_kv kv = make(ctx, window, max_rows, 330);
 
-    assert_int_equal(lg_kv_add_draft(&kv, &draft, max_rows, 0, NULL), LG_OK);
+    assert_int_equal(lg_kv_add_draft(&kv, &draft, max_rows, -1, NULL), LG_OK);
     return kv;
 }
 
@@ -388,6 +520,7 @@ static void assert_draft_visible(const lg_kv *kv)
 
 static void drafter_follows(void **state)
 {
+    static cut c;
     lg_kv kv = make_drafting(100000, 512, 512, 128);
 
     (void)state;
@@ -402,10 +535,11 @@ static void drafter_follows(void **state)
     assert_int_equal(kv.draft_from, 0);
     assert_draft_visible(&kv);
     // at a cut its rows are there again
-    lg_kv_cut_here(&kv);
+    cut_here(&kv, &c);
     for (int i = 0; i < 30; i++)
         add_both(&kv, 128);
-    assert_int_equal(lg_kv_truncate(&kv, back), back);
+    resume(&kv, &c, back);
+    drop(&kv, &c);
     assert_int_equal(kv.draft_from, 0);
     assert_draft_visible(&kv);
     assert_int_equal(lg_kv_truncate(&kv, 0), 0);
@@ -416,12 +550,14 @@ static void drafter_follows(void **state)
 
 static void drafter_starts_anew(void **state)
 {
+    static cut c;
     lg_kv kv = make_drafting(100000, 512, 512, 128);
 
     (void)state;
     for (int i = 0; i < 20; i++)
         add(&kv, 100); // rows that the drafter never got
-    lg_kv_cut_here(&kv);
+    cut_here(&kv, &c);
+    assert_int_equal(c.kv.draft_from, -1);
     assert_int_equal(lg_kv_draft_skip(&kv, 1990, 10), 10);
     assert_int_equal(kv.draft_from, 2048 - 2048 % LG_KV_BLOCK);
     int64_t pos = kv.pos;
@@ -441,10 +577,10 @@ static void drafter_starts_anew(void **state)
     // a cut without rows of the drafter
     for (int i = 0; i < 30; i++)
         add_both(&kv, 128);
-    assert_int_equal(lg_kv_truncate(&kv, 2000), 2000);
-    assert_true(lg_kv_check(&kv));
+    resume(&kv, &c, 2000);
     add_both(&kv, 128);
     assert_int_equal(kv.draft_from, 2048);
+    drop(&kv, &c);
     lg_kv_destroy(&kv);
 }
 
@@ -455,6 +591,7 @@ static void drafter_walk(void **state)
 
     (void)state;
     for (int windows = 0; windows < 3; windows++) {
+        static cut c;
         lg_kv kv = make_drafting(20000, windows == 1 ? 64 : 512, windows == 2 ? 64 : 512, 100);
         for (int i = 0; i < 4000; i++) {
             seed = seed * 1103515245u + 12345u;
@@ -465,8 +602,12 @@ static void drafter_walk(void **state)
                 add_both(&kv, n);
             else if (what < 11)
                 add(&kv, n);
-            else if (what < 12)
-                lg_kv_cut_here(&kv);
+            else if (what < 12 && lg_kv_can_cut(&kv, kv.pos)) {
+                if (c.kv.pos)
+                    drop(&kv, &c);
+                cut_here(&kv, &c);
+            } else if (what < 13 && c.kv.pos)
+                resume(&kv, &c, c.kv.pos);
             else
                 (void)lg_kv_truncate(&kv, kv.pos > n * 20 ? kv.pos - n * (what == 12 ? 20 : 1) : 0);
             assert_true(lg_kv_check(&kv));
@@ -474,6 +615,8 @@ static void drafter_walk(void **state)
             if (kv.draft_to == kv.pos)
                 assert_draft_visible(&kv);
         }
+        if (c.kv.pos)
+            drop(&kv, &c);
         lg_kv_destroy(&kv);
     }
 }
@@ -490,6 +633,8 @@ int main(void)
         cmocka_unit_test(shared_blocks_are_copied_first),
         cmocka_unit_test(no_free_block_is_an_error),
         cmocka_unit_test(cuts),
+        cmocka_unit_test(cuts_share),
+        cmocka_unit_test(memory_moves_between_classes),
         cmocka_unit_test(random_walk),
         cmocka_unit_test(drafter_follows),
         cmocka_unit_test(drafter_starts_anew),

@@ -384,6 +384,12 @@ static void op_kv_move(lg_backend *b, const lg_kv_class *k, const lg_kv_copy *mo
 
 /* ---- the device ---- */
 
+static void cpu_discard(lg_backend *b, const lg_mem *m, size_t off, size_t bytes)
+{
+    (void)b;
+    lg_cpu_mem_discard(m, off, bytes);
+}
+
 static double cpu_measure_bandwidth(lg_backend *b)
 {
     return lg_cpu_measure_bandwidth((lg_cpu *)b);
@@ -512,6 +518,7 @@ lg_status lg_cpu_backend_create(const lg_backend_params *p, lg_backend **out, lg
                            .destroy = cpu_destroy,
                            .load_bytes = cpu_load_bytes,
                            .scratch_bytes = cpu_scratch_bytes,
+                           .discard = cpu_discard,
                            .measure_bandwidth = cpu_measure_bandwidth,
                            .measure_compute = cpu_measure_compute,
                            .phases = cpu_phases};

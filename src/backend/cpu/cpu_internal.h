@@ -109,6 +109,8 @@ static inline void *lg_cpu_carve(char **at, size_t bytes)
 /* Zeroed, 64-byte aligned, with huge pages asked for from 2 MiB on. 0 bytes give a NULL pointer. */
 LG_NODISCARD lg_status lg_cpu_mem_alloc(size_t bytes, lg_mem *out, lg_err *err);
 void lg_cpu_mem_free(lg_mem *m); /* *m is empty afterwards */
+/* The whole pages of a part give their memory back; what they hold is lost. */
+void lg_cpu_mem_discard(const lg_mem *m, size_t off, size_t bytes);
 /* Memory of this machine that the process may use in all (control groups respected), and of it free now. */
 void lg_cpu_mem_info(uint64_t *total, uint64_t *available);
 

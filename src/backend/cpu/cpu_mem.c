@@ -78,6 +78,16 @@ void lg_cpu_mem_free(lg_mem *m)
     *m = (lg_mem){0};
 }
 
+void lg_cpu_mem_discard(const lg_mem *m, size_t off, size_t bytes)
+{
+    const size_t page = 64 << 10; // as above
+    size_t from = (off + page - 1) / page * page, to = (off + bytes) / page * page;
+
+    LG_ASSERT(off + bytes <= m->bytes);
+    if (is_mapped(m->bytes) && to > from)
+        (void)madvise((char *)m->p + from, to - from, MADV_DONTNEED);
+}
+
 #ifdef __linux__
 
 static uint64_t field_bytes(const char *path, const char *key, uint64_t unit)
