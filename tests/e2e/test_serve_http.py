@@ -1,0 +1,339 @@
+"""The server's HTTP side: what is routed where, limits, keys, foreign pages, slow peers."""
+import concurrent.futures
+import json
+import os
+import socket
+import subprocess
+import time
+
+import lib
+from web import Server, chat, frames
+
+KEY = "sk-key-of-alice"
+
+
+class Routes(lib.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server("plain", "--max-body-bytes", "1MiB")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.s.__exit__(None)
+
+    def test_paths(self):
+        for path in ("/health", "/v1/health", "/", "/health/", "/health?x=1", "/v1/models", "/models/", "/v1/v1/models",
+                     "/metrics", "/slots", "/lagoon/v1/status"):
+            r = self.s.ask("GET", path)
+            self.assertEqual(r.status, 200, path)
+            self.assertTrue(r.headers["x-request-id"].startswith("req_"))
+        self.assertEqual(self.s.ask("GET", "/health").json(), {"status": "ok"})
+        for path in ("/v1/chat/completions", "/chat/completions", "/v1/chat/completions/?a=b", "/v1/v1/chat/completions"):
+            r = self.s.post(path, chat(max_tokens=300))
+            self.assertEqual(r.status, 200, path)
+            self.assertEqual(r.json()["choices"][0]["message"]["content"], lib.ANSWER)
+
+    def test_unknown_and_wrong_method(self):
+        r = self.s.ask("GET", "/v1/nothing")
+        self.assertEqual((r.status, r.error()["code"]), (404, "not_found"))
+        r = self.s.ask("GET", "/v1/nothing", headers={"anthropic-version": "2023-06-01"})
+        self.assertEqual((r.status, r.json()["type"], r.error()["type"]), (404, "error", "not_found_error"))
+        r = self.s.ask("GET", "/v1/chat/completions")
+        self.assertEqual((r.status, r.headers["allow"]), (405, "POST, OPTIONS"))
+        r = self.s.post("/health", {})
+        self.assertEqual((r.status, r.headers["allow"]), (405, "GET, HEAD, OPTIONS"))
+
+    def test_head_and_ids(self):
+        r = self.s.ask("HEAD", "/v1/models", headers={"x-request-id": "my-id.1_2"})
+        self.assertEqual((r.status, r.headers["x-request-id"]), (200, "my-id.1_2"))
+        self.assertGreater(int(r.headers["content-length"]), 10)
+        r = self.s.ask("GET", "/health", headers={"x-request-id": "bad id"})
+        self.assertTrue(r.headers["x-request-id"].startswith("req_"))
+        r = self.s.ask("GET", "/health", headers={"x-request-id": "x" * 129})
+        self.assertTrue(r.headers["x-request-id"].startswith("req_"))
+        r = self.s.post("/v1/messages", chat(max_tokens=2), headers={"x-request-id": "m"})
+        self.assertEqual(r.headers["request-id"], "m")
+
+    def test_bodies(self):
+        for body in (b"", b"{", b"[]", b"1", b"\xff\xfe", b'{"messages":' + b"[" * 600, b"null", b'{"a":1} x'):
+            r = self.s.post("/v1/chat/completions", body)
+            self.assertEqual((r.status, r.error()["type"]), (400, "invalid_request_error"), body[:20])
+        r = self.s.post("/v1/chat/completions", b"\xef\xbb\xbf" + json.dumps(chat()).encode(), {"Content-Type": "text/plain"})
+        self.assertEqual(r.status, 200)
+        r = self.s.post("/v1/chat/completions", chat(), {"Content-Encoding": "gzip"})
+        self.assertEqual(r.status, 415)
+        r = self.s.post("/v1/chat/completions", b'{"messages":[' + b"[" * 100000 + b"]" * 100000 + b"]}")
+        self.assertEqual(r.status, 400)
+
+    def test_body_limit(self):
+        big = b"x" * (2 << 20)
+        r = self.s.post("/v1/messages", big)
+        self.assertEqual((r.status, r.error()["type"]), (413, "request_too_large"))
+        with self.s.client() as c:  # chunked, so that no length warns
+            c.request("POST", "/v1/chat/completions", headers={"Transfer-Encoding": "chunked"})
+            for _ in range(32):
+                c.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            c.send(b"0\r\n\r\n")
+            r = c.response()
+            self.assertEqual((r.status, r.error()["code"]), (413, "request_too_large"))
+        before = self.s.rss()
+        with self.s.client() as c:
+            c.request("POST", "/v1/chat/completions", headers={"Transfer-Encoding": "chunked"})
+            for _ in range(1600):
+                c.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+            c.send(b"0\r\n\r\n")
+            self.assertEqual(c.response().status, 413)
+        self.assertLess(self.s.rss() - before, 8 << 20)
+
+    def test_chunked_and_continue(self):
+        body = json.dumps(chat(max_tokens=300)).encode()
+        with self.s.client() as c:
+            c.request("POST", "/v1/chat/completions", headers={"Transfer-Encoding": "chunked"})
+            for i in range(0, len(body), 7):
+                part = body[i:i + 7]
+                c.send(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            c.send(b"0\r\n\r\n")
+            self.assertEqual(c.response().json()["choices"][0]["message"]["content"], lib.ANSWER)
+        with self.s.client() as c:
+            c.request("POST", "/v1/chat/completions", headers={"Expect": "100-continue", "Content-Length": str(len(body))})
+            self.assertEqual(c.head(5).status, 100)
+            c.send(body)
+            self.assertEqual(c.response().status, 200)
+        with self.s.client() as c:  # refused before the body is sent
+            c.request("POST", "/v1/chat/completions", headers={"Expect": "100-continue", "Content-Length": "99999999"})
+            self.assertEqual(c.head(5).status, 413)
+
+    def test_headers_limit(self):
+        r = self.s.ask("GET", "/health", headers={"X-Long": "x" * 70000})
+        self.assertEqual(r.status, 431)
+        r = self.s.ask("GET", "/health", headers={"X-Long": "x" * 60000})
+        self.assertEqual(r.status, 200)
+
+    def test_keep_alive(self):
+        with self.s.client() as c:
+            for _ in range(3):
+                c.request("POST", "/v1/chat/completions", chat(max_tokens=300, stream=True))
+                r = c.response()
+                self.assertEqual(r.headers["content-type"], "text/event-stream; charset=utf-8")
+                self.assertEqual(r.headers["cache-control"], "no-cache")
+                self.assertEqual(frames(r.body)[-1], ("data", "[DONE]"))
+                c.request("POST", "/nowhere", {"some": "body"})
+                self.assertEqual(c.response().status, 404)
+
+    def test_telemetry_storm(self):
+        with self.s.client() as c:
+            start = time.monotonic()
+            for _ in range(1000):
+                c.request("POST", "/api/event_logging/batch", {"events": []})
+                self.assertEqual(c.response().status, 404)
+            self.assertLess(time.monotonic() - start, 10)
+        self.assertLessEqual(self.s.log().count("unknown-path"), 1)
+
+    def test_closed_right_after_the_headers(self):
+        for i in range(100):
+            c = self.s.client()
+            c.request("POST", "/v1/chat/completions", headers={"Content-Length": "100"})
+            c.reset() if i % 2 else c.socket.close()
+        self.assertEqual(self.s.ask("GET", "/health").status, 200)
+        self.assertEqual(self.s.post("/v1/chat/completions", chat(max_tokens=300)).status, 200)
+
+    def test_rubbish(self):
+        for data in (b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" * 9,
+                     b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                     b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+                     b"POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                     b"GET /%00%ff%0a HTTP/1.1\r\nHost: localhost\r\nx-request-id: a\r\n\r\n"):
+            with self.s.client() as c:
+                c.send(data)
+                c.socket.shutdown(socket.SHUT_WR)
+                self.assertTrue(c.closed(10), data)
+        self.assertEqual(self.s.ask("GET", "/health").status, 200)
+
+
+class Keys(lib.Case):
+    def test_keys(self):
+        path = os.path.join(lib.PLACE, "keys")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("  sk-from-file \n\nsk-second\n")
+        with Server("plain", "--api-key", KEY, "--api-key-file", path, "--metrics-public") as s:
+            for headers in ({"Authorization": f"Bearer {KEY}"}, {"x-api-key": KEY}, {"api-key": KEY},
+                            {"authorization": "bearer sk-from-file"}, {"x-api-key": "sk-second", "Authorization": "Bearer x"}):
+                self.assertEqual(s.ask("GET", "/v1/models", headers=headers).status, 200, headers)
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"x-api-key": ""}, {"Authorization": KEY},
+                            {"x-api-key": KEY + "x"}, {"x-api-key": KEY[:-1]}, {"Authorization": "Bearer"}):
+                r = s.ask("GET", "/v1/models", headers=headers)
+                self.assertEqual((r.status, r.error()["code"]), (401, "invalid_api_key"), headers)
+                self.assertEqual(r.headers["www-authenticate"], "Bearer")
+            r = s.post("/v1/messages", chat(max_tokens=5))
+            self.assertEqual((r.status, r.error()["type"]), (401, "authentication_error"))
+            self.assertEqual(s.ask("GET", "/unknown").status, 401)
+            for path in ("/health", "/", "/metrics"):
+                self.assertEqual(s.ask("GET", path).status, 200)
+            self.assertEqual(s.ask("OPTIONS", "/v1/models").status, 204)
+            # behind a key, Host may be any name
+            self.assertEqual(s.ask("GET", "/v1/models", headers={"Host": "my.example", "x-api-key": KEY}).status, 200)
+            self.assertNotIn("sk-", s.log())
+
+    def test_named_client(self):
+        home = os.path.join(lib.PLACE, "home-keys")
+        os.makedirs(os.path.join(home, ".config", "lagoon"))
+        conf = os.path.join(home, ".config", "lagoon", "lagoon.conf")
+        with open(conf, "w", encoding="ascii", opener=lambda p, flags: os.open(p, flags, 0o600)) as f:
+            f.write(f"[client alice]\napi_key = {KEY}\n")
+        with Server("plain", env={"HOME": home}) as s:
+            s.post("/v1/chat/completions", chat(max_tokens=300), {"x-api-key": KEY})
+            s.wait_log(r"http done .*client=alice ")
+
+    def test_empty_key_file(self):
+        path = os.path.join(lib.PLACE, "no-keys")
+        open(path, "w", encoding="ascii").close()
+        r = lib.run("serve", "-m", lib.model(), "--port", "0", "--api-key-file", path)
+        self.one_line(r, 1, "no-keys", "API key")
+
+
+class Sites(lib.Case):
+    def test_hosts_and_origins(self):
+        with Server("plain", "--allowed-hosts", "my.example") as s:
+            for host in ("127.0.0.1:5241", "localhost", "LOCALHOST:1", "a.localhost", "box.local", "x.internal", "[::1]:5241",
+                         "10.1.2.3", "my.example:80"):
+                self.assertEqual(s.ask("GET", "/v1/models", headers={"Host": host}).status, 200, host)
+            for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "local", "notlocalhost"):
+                r = s.ask("GET", "/v1/models", headers={"Host": host})
+                self.assertEqual(r.status, 403, host)
+                self.assertIn("allowed_hosts", r.error()["message"])
+            evil = {"Origin": "https://evil.example"}
+            r = s.post("/v1/chat/completions", chat(max_tokens=300), evil | {"Content-Type": "text/plain"})
+            self.assertEqual((r.status, r.error()["type"]), (403, "permission_error"))
+            r = s.post("/v1/chat/completions", chat(max_tokens=300), evil)
+            self.assertEqual(r.status, 200)
+            self.assertNotIn("access-control-allow-origin", r.headers)
+            r = s.ask("OPTIONS", "/v1/chat/completions", headers=evil)
+            self.assertEqual(r.status, 204)
+            self.assertNotIn("access-control-allow-origin", r.headers)
+            r = s.post("/v1/chat/completions", chat(max_tokens=300), {"Origin": "http://127.0.0.1", "Content-Type": "text/plain"})
+            self.assertEqual(r.status, 200)
+
+    def test_cors(self):
+        with Server("plain", "--cors", "https://a.example", "--cors", "https://b.example") as s:
+            r = s.ask("GET", "/v1/models", headers={"Origin": "https://b.example"})
+            self.assertEqual(r.headers["access-control-allow-origin"], "https://b.example")
+            r = s.ask("GET", "/v1/models", headers={"Origin": "https://c.example"})
+            self.assertNotIn("access-control-allow-origin", r.headers)
+            r = s.post("/v1/chat/completions", b"no JSON", {"Origin": "https://a.example"})
+            self.assertEqual((r.status, r.headers["access-control-allow-origin"]), (400, "https://a.example"))
+        with Server("plain", "--cors", "yes") as s:
+            r = s.ask("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://a.example",
+                                                                  "Access-Control-Request-Headers": "x-a, x-b"})
+            self.assertEqual(r.status, 204)
+            self.assertEqual(r.headers["access-control-allow-origin"], "*")
+            self.assertEqual(r.headers["access-control-allow-headers"], "x-a, x-b")
+            self.assertEqual(r.headers["access-control-max-age"], "86400")
+            r = s.post("/v1/chat/completions", chat(max_tokens=300, stream=True), {"Origin": "https://a.example"})
+            self.assertEqual(r.headers["access-control-allow-origin"], "*")
+            self.assertEqual(r.headers["access-control-expose-headers"], "x-request-id, retry-after")
+            r = s.ask("GET", "/nowhere", headers={"Origin": "https://a.example"})
+            self.assertEqual((r.status, r.headers["access-control-allow-origin"]), (404, "*"))
+
+
+class Limits(lib.Case):
+    def test_dialects_can_be_off(self):
+        with Server("plain", "--dialects", "openai") as s:
+            self.assertEqual(s.post("/v1/chat/completions", chat(max_tokens=300)).status, 200)
+            r = s.post("/v1/messages", chat(max_tokens=5))
+            self.assertEqual((r.status, r.error()["type"]), (404, "not_found_error"))
+            self.assertEqual(s.ask("GET", "/v1/models").status, 200)
+
+    def test_max_connections(self):
+        with Server("plain", "--max-connections", "4") as s:
+            held = [s.client() for _ in range(4)]
+            for c in held:
+                c.request("GET", "/health")
+                self.assertEqual(c.response().status, 200)
+            with s.client() as c:
+                self.assertTrue(c.closed(5))
+            for c in held:
+                c.socket.close()
+            end = time.monotonic() + 10
+            while True:
+                try:
+                    self.assertEqual(s.ask("GET", "/health").status, 200)
+                    break
+                except (AssertionError, ConnectionError):
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.05)
+
+    def test_slow_peers(self):
+        """Headers that do not end and a body that pauses are answered with 408 after 30 seconds, also a trickle."""
+        def trickle(s):
+            with s.client() as c:
+                c.send(b"GET /health HTTP/1.1\r\n")
+                start = time.monotonic()
+                while time.monotonic() - start < 45:
+                    try:
+                        c.send(b"X-Slow: 1\r\n")
+                    except ConnectionError:
+                        break
+                    c.socket.settimeout(1)
+                    try:
+                        data = c.socket.recv(4096)
+                        return data, time.monotonic() - start
+                    except TimeoutError:
+                        pass
+            return b"", time.monotonic() - start
+
+        def pause(s):
+            with s.client() as c:
+                c.request("POST", "/v1/chat/completions", headers={"Content-Length": "1000"})
+                c.send(b"{")
+                start = time.monotonic()
+                r = c.response(45)
+                self.assertTrue(c.closed(5))
+                return r, time.monotonic() - start
+
+        with Server("plain") as s, concurrent.futures.ThreadPoolExecutor() as pool:
+            slow, paused = pool.submit(trickle, s), pool.submit(pause, s)
+            data, took = slow.result()
+            self.assertIn(b"408", data)
+            self.assertTrue(28 < took < 40, took)
+            r, took = paused.result()
+            self.assertEqual((r.status, r.error()["code"]), (408, "request_timeout"))
+            self.assertTrue(28 < took < 40, took)
+            self.assertEqual(s.ask("GET", "/health").status, 200)
+
+    def test_port_in_use(self):
+        with Server("plain") as s:
+            r = lib.run("serve", "-m", lib.model(), "--port", str(s.port))
+            self.one_line(r, 1, "another program has it", "--port")
+
+    def test_words(self):
+        self.one_line(lib.run("serve", "-m", lib.model(), "--tls-cert", "/dev/null"), 2, "--tls-key")
+        self.one_line(lib.run("serve", "-m", lib.model(), "--host", "no.such.host.invalid"), 1, "no.such.host.invalid")
+        self.assertEqual(lib.run("--no-such-flag").returncode, 2)
+
+
+class Tls(lib.Case):
+    def test_tls(self):
+        cert, key = (os.path.join(lib.PLACE, n) for n in ("cert.pem", "key.pem"))
+        try:
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days",
+                            "2", "-subj", "/CN=localhost"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest("no openssl program that makes a certificate")
+        with Server("loop", "--tls-cert", cert, "--tls-key", key, tls=True) as s:
+            self.assertEqual(s.ask("GET", "/health").json(), {"status": "ok"})
+            with s.client() as c:  # a client that goes away frees the engine
+                c.request("POST", "/v1/chat/completions", chat(stream=True))
+                self.assertEqual(c.head().status, 200)
+                s.wait_phase("decode")
+                start = time.monotonic()
+            s.wait_log(r"http done .*status=499")
+            s.wait_phase("idle")
+            self.assertLess(time.monotonic() - start, 2)
+            with s.client() as c:
+                c.request("POST", "/v1/chat/completions", chat())  # not streamed
+                s.wait_phase("decode")
+            s.wait_log(r"http done .*status=499", count=2)
+
+
+if __name__ == "__main__":
+    lib.main()

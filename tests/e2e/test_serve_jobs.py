@@ -1,0 +1,330 @@
+"""The queue in front of the engine: order, overflow, clients that go away, keep-alives, the stop."""
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import lib
+from web import Server, chat, frames
+
+CHAT = "/v1/chat/completions"
+LONG = "word " * 5000  # a prompt whose prefill takes a while: a token for each byte
+
+
+class Queue(lib.Case):
+    def test_overflow(self):
+        """Of 20 at the same time with room for 16, one runs, 16 wait, 3 are told to come back (FR-109, FR-110)."""
+        with Server("loop") as s:
+            first = s.client()
+            first.request("POST", CHAT, chat(stream=True))
+            first.head()
+            s.wait_phase("decode")
+            others = [s.client() for _ in range(19)]
+            for i, c in enumerate(others):
+                c.request("POST", CHAT if i % 2 else "/v1/messages", chat(max_tokens=5, stream=True))
+            end = time.monotonic() + 10
+            while len(s.status()["queue"]) < 16:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.02)
+            status = {200: 0, 429: 0}
+            for i, c in enumerate(others):
+                r = c.head(10)
+                status[r.status] += 1
+                if r.status == 429:
+                    self.assertEqual(r.headers["retry-after"], "1")
+                    r.body = c._take(int(r.headers["content-length"]))
+                    self.assertEqual(r.error()["type"], "rate_limit_error")
+                    if i % 2:
+                        self.assertEqual(r.error()["code"], "queue_full")
+            self.assertEqual(status, {200: 16, 429: 3})
+            self.assertEqual(s.metric("lagoon_requests_queued"), 16)
+            self.assertEqual(s.metric("lagoon_queue_rejected_total"), 3)
+            self.assertTrue(first.chunk())  # the first one was not disturbed
+            first.socket.close()
+            s.wait_log("http done .*status=200", count=16)
+            for c in others:
+                c.socket.close()
+            self.assertEqual(s.status()["queue"], [])
+
+    def order(self, *words):
+        """Texts of different length wait behind a running request; the order of the prompt lengths that ran."""
+        with Server("loop", *words) as s:
+            running = s.client()
+            running.request("POST", CHAT, chat("run", stream=True))
+            running.head()
+            s.wait_phase("decode")
+            waiting = []
+            for n in (300, 20, 100, 5):
+                waiting.append(s.client())
+                waiting[-1].request("POST", CHAT, chat(f"{n} " * n, max_tokens=3, stream=True))
+                waiting[-1].head()
+            listed = [row["prompt"] for row in s.status()["queue"]]
+            running.socket.close()
+            s.wait_log("http done .*status=200", count=4)
+            done = [int(line.split(" in=")[1].split()[0]) for line in s.log().splitlines()
+                    if "http done" in line and "status=200" in line]
+            for c in waiting:
+                c.socket.close()
+            return done, listed
+
+    def test_shortest_first(self):
+        done, listed = self.order()
+        self.assertEqual(done, sorted(done))
+        self.assertEqual(listed, done)
+
+    def test_fifo(self):
+        done, listed = self.order("--schedule", "fifo")
+        self.assertEqual(done, [sorted(done)[i] for i in (3, 1, 2, 0)])
+        self.assertEqual(listed, done)
+
+    def test_concurrent_answers_are_separate(self):
+        with Server("plain", "--queue-capacity", "64") as s:
+            got, lock = [], threading.Lock()
+
+            def ask(i):
+                r = s.post(CHAT, chat(f"question {i}", max_tokens=300, stream=i % 2 == 0))
+                with lock:
+                    got.append((r.status, i % 2, r.body))
+
+            threads = [threading.Thread(target=ask, args=(i,)) for i in range(40)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual([g[0] for g in got], [200] * 40)
+            for _, odd, body in got:
+                if odd:
+                    self.assertIn(b"Some **bold**", body)
+                else:
+                    self.assertEqual(frames(body)[-1], ("data", "[DONE]"))
+
+
+class Gone(lib.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server("loop", "--sse-ping-s", "1")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.s.__exit__(None)
+
+    def setUp(self):
+        self.s.wait_phase("idle")
+        self.before = self.s.log().count("status=499")
+
+    def freed(self, start, seconds=0.5):
+        """The engine is idle again, and the log says that the client went."""
+        while self.s.status()["job"]["phase"] != "idle":
+            self.assertLess(time.monotonic() - start, seconds)
+            time.sleep(0.005)
+        self.s.wait_log("status=499 .*finish=cancelled", count=self.before + 1)
+
+    def test_in_decode(self):
+        for path in (CHAT, "/v1/messages"):
+            for stream in (True, False):
+                for leave in ("close", "reset"):
+                    self.before = self.s.log().count("status=499")
+                    c = self.s.client()
+                    c.request("POST", path, chat(max_tokens=20000, stream=stream))
+                    if stream:
+                        c.head()
+                        c.chunk()
+                    self.s.wait_phase("decode")
+                    start = time.monotonic()
+                    c.reset() if leave == "reset" else c.socket.close()
+                    self.freed(start)
+
+    def test_in_prefill_and_retry_is_warm(self):
+        body = chat("a" + LONG, max_tokens=3)
+        c = self.s.client()
+        c.request("POST", CHAT, body)
+        self.s.wait_phase("prefill")
+        while self.s.status()["job"].get("prefill_done", 0) < 600:
+            time.sleep(0.005)
+        start = time.monotonic()
+        c.reset()
+        self.freed(start, 1)
+        r = self.s.post(CHAT, body)
+        cached = r.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreater(cached, 500)
+        r = self.s.post(CHAT, body)
+        usage = r.json()["usage"]
+        self.assertEqual(usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"] - 1)
+
+    def test_in_the_queue(self):
+        first = self.s.client()
+        first.request("POST", CHAT, chat(stream=True))
+        first.head()
+        for stream in (True, False):
+            before = self.s.log().count("status=499")
+            c = self.s.client()
+            c.request("POST", CHAT, chat("waits", stream=stream))
+            while not self.s.status()["queue"]:
+                time.sleep(0.005)
+            start = time.monotonic()
+            c.reset()
+            while self.s.status()["queue"]:
+                self.assertLess(time.monotonic() - start, 0.5)
+                time.sleep(0.005)
+            self.s.wait_log("status=499", count=before + 1)
+        self.assertTrue(first.chunk())
+        first.socket.close()
+        self.s.wait_phase("idle")
+
+    def test_half_close(self):
+        c = self.s.client()
+        c.request("POST", CHAT, chat(max_tokens=3000, stream=True))
+        c.socket.shutdown(socket.SHUT_WR)  # sends no more, still reads
+        body = c.response().body
+        self.assertEqual(frames(body)[-1], ("data", "[DONE]"))
+        self.before = self.s.log().count("status=499")
+        c = self.s.client()
+        c.request("POST", CHAT, chat(max_tokens=20000))
+        self.s.wait_phase("decode")
+        start = time.monotonic()
+        c.socket.shutdown(socket.SHUT_WR)  # nothing may be written yet, so this counts as gone
+        self.freed(start)
+
+    def test_pings_in_the_queue(self):
+        first = self.s.client()
+        first.request("POST", CHAT, chat(stream=True))
+        first.head()
+        chatty, claude = self.s.client(), self.s.client()
+        chatty.request("POST", CHAT, chat("one", max_tokens=3, stream=True))
+        claude.request("POST", "/v1/messages", chat("two", max_tokens=3, stream=True))
+        self.assertIn(b'"role":"assistant"', (chatty.head(), chatty.chunk())[1])
+        self.assertTrue((claude.head(), claude.chunk())[1].startswith(b"event: message_start\n"))
+        for _ in range(2):
+            start = time.monotonic()
+            self.assertEqual(chatty.chunk(), b": ping\n\n")
+            self.assertLess(time.monotonic() - start, 1.8)
+            self.assertEqual(claude.chunk(), b'event: ping\ndata: {"type": "ping"}\n\n')
+        first.socket.close()
+        for c, last in ((chatty, b"data: [DONE]\n\n"), (claude, b'event: message_stop\ndata: {"type":"message_stop"}\n\n')):
+            body = b""
+            while piece := c.chunk():
+                body += piece
+            self.assertTrue(body.endswith(last), body[-200:])
+            self.assertNotIn(b"ping", body.split(last)[-1])
+
+
+class Ping(lib.Case):
+    def test_prefill(self):
+        """No second without a byte while a long prompt is read by a slow engine."""
+        with Server("plain", "--isa", "c", "--threads", "1", "--sse-ping-s", "1") as s, s.client() as c:
+            c.request("POST", CHAT, chat("word " * 600, max_tokens=2, stream=True))
+            c.head()
+            last, pings = time.monotonic(), 0
+            while piece := c.chunk():
+                self.assertLess(time.monotonic() - last, 2.5)
+                last = time.monotonic()
+                pings += piece == b": ping\n\n"
+            self.assertGreater(pings, 0)
+
+    def test_off_and_forced(self):
+        for kind, want in (("off", None), ("comment", b": ping\n\n"), ("event", b"event: ping\ndata: {\"type\": \"ping\"}\n\n")):
+            with Server("loop", "--sse-ping", kind, "--sse-ping-s", "1") as s:
+                first, second = s.client(), s.client()
+                first.request("POST", CHAT, chat(stream=True))
+                first.head()
+                second.request("POST", "/v1/messages", chat(max_tokens=2, stream=True))
+                second.head()
+                second.chunk()
+                if want:
+                    self.assertEqual(second.chunk(5), want)
+                else:
+                    with self.assertRaises(TimeoutError):
+                        second.chunk(2.5)
+
+    def test_leading_spaces(self):
+        with Server("plain", "--json-leading-space-ping") as s:
+            r = s.post(CHAT, chat(max_tokens=300))
+            self.assertEqual(r.json()["choices"][0]["message"]["content"], lib.ANSWER)
+            self.assertEqual(r.headers["content-type"], "application/json")
+
+
+class Stop(lib.Case):
+    def test_drain(self):
+        """The running answer ends in peace, what waits and what comes is told, exit 0."""
+        with Server("loop") as s:
+            running, waiting, quiet = s.client(), s.client(), s.client()
+            running.request("POST", CHAT, chat(max_tokens=8000, stream=True))
+            running.head()
+            s.wait_phase("decode")
+            waiting.request("POST", CHAT, chat("waits", stream=True))
+            waiting.head()
+            quiet.request("POST", "/v1/messages", chat("waits too", max_tokens=9))
+            while len(s.status()["queue"]) < 2:
+                time.sleep(0.005)
+            s.signal()
+            r = quiet.response(5)
+            self.assertEqual((r.status, r.error()["type"]), (503, "overloaded_error"))
+            body = b""
+            while piece := waiting.chunk(5):
+                body += piece
+            self.assertIn(b'"code":"shutting_down"', body)
+            self.assertTrue(body.endswith(b"data: [DONE]\n\n"))
+            r = s.post(CHAT, chat("new"))
+            self.assertEqual((r.status, r.error()["code"]), (503, "shutting_down"))
+            body = b""
+            while piece := running.chunk(60):
+                body += piece
+            self.assertIn(b'"finish_reason":"length"', body)
+            self.assertEqual(s.wait(10), 0)
+
+    def test_second_signal_cuts(self):
+        with Server("loop") as s:
+            c = s.client()
+            c.request("POST", CHAT, chat(stream=True))
+            c.head()
+            s.wait_phase("decode")
+            s.signal(signal.SIGINT)
+            s.wait_log("server stopping")
+            s.signal(signal.SIGINT)
+            body = b""
+            while piece := c.chunk(10):
+                body += piece
+            self.assertIn(b'"code":"shutting_down"', body[-400:])
+            self.assertEqual(s.wait(10), 130)
+
+    def test_grace_ends(self):
+        with Server("loop", "--stop-grace", "1") as s:
+            c = s.client()
+            c.request("POST", "/v1/messages", chat(max_tokens=30000, stream=True))
+            c.head()
+            s.wait_phase("decode")
+            s.signal()
+            body = b""
+            while piece := c.chunk(10):
+                body += piece
+            self.assertIn(b"event: error\n", body)
+            self.assertEqual(s.wait(10), 0)
+
+    def test_idle(self):
+        with Server("plain") as s:
+            s.signal()
+            self.assertEqual(s.wait(5), 0)
+        with Server("plain", "--idle-exit", "1") as s:
+            self.assertEqual(s.wait(10), 0)
+
+    def test_logs(self):
+        path = os.path.join(lib.PLACE, "log.jsonl")
+        with Server("plain") as s:
+            s.post(CHAT, chat("a secret text", max_tokens=300))
+            s.wait_log(r"info http done id=r-\w+ dialect=chat client=e2e/1.2 status=200 in=\d+ cached=0 think=\d+ out=\d+ "
+                       r"tools=0 queue_ms=\d+ ttft_ms=\d+ tok_s=[\d.]+ finish=stop")
+            self.assertNotIn("secret", s.log())
+            self.assertNotIn("bold", s.log())
+        with Server("plain", "--log-file", path, log=path) as s:
+            s.post(CHAT, chat(max_tokens=300))
+            s.wait_log('"event":"done"')
+            rows = [json.loads(line) for line in s.log().splitlines()]
+            done = [r for r in rows if r["event"] == "done"][0]
+            self.assertEqual((done["level"], done["mod"], done["status"], done["dialect"]), ("info", "http", 200, "chat"))
+            self.assertRegex(done["ts"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+
+
+if __name__ == "__main__":
+    lib.main()
