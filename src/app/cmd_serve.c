@@ -104,16 +104,18 @@ static int serve(lg_app *app, const char *id, const lg_engine_params *engine, lg
 
     if (lg_server_open(&p, &s, err) != LG_OK)
         return lg_app_fail(err);
+    warn_about_reach(app);
     lg_app_say("%s on %s://%s%s%s:%d", id, lg_server_tls(s) ? "https" : "http", strchr(app->set.host, ':') ? "[" : "",
                app->set.host, strchr(app->set.host, ':') ? "]" : "", lg_server_port(s));
     end = lg_server_run(s, signal_pipe[0], err);
-    if (end == LG_SERVER_CUT && n_signals > 2)
-        _exit(LG_EXIT_INTERRUPTED);
+    if (end == LG_SERVER_UNLOADED) // nobody waits for the rest of a model that is not wanted any more
+        _exit(n_signals > 1 ? LG_EXIT_INTERRUPTED : LG_EXIT_OK);
     lg_server_close(s);
     switch (end) {
     case LG_SERVER_FAILED: return lg_app_fail(err);
     case LG_SERVER_CUT: return LG_EXIT_INTERRUPTED;
-    case LG_SERVER_STOPPED: break;
+    case LG_SERVER_STOPPED:
+    case LG_SERVER_UNLOADED: break;
     }
     return LG_EXIT_OK;
 }
@@ -127,7 +129,9 @@ static int run(lg_app *app)
 
     if (app->set.from[LG_SET_log_level].source == LG_FROM_DEFAULT && !app->common.quiet)
         lg_log_set_level(LG_LOG_INFO);
-    warn_about_reach(app);
+    if (!*app->set.tls_cert != !*app->set.tls_key)
+        return lg_app_usage("--tls-cert and --tls-key belong together; %s is missing",
+                            *app->set.tls_cert ? "--tls-key" : "--tls-cert");
     if (lg_app_engine_params(app, &engine, &err) != LG_OK || catch_signals(&err) != LG_OK)
         return lg_app_fail(&err);
     if (lg_logs_open(&app->set, &err) != LG_OK)

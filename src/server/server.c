@@ -48,12 +48,7 @@ static lg_status read_pem(const char *path, char **out, lg_err *err)
 
 static lg_status read_tls(lg_server *s, lg_err *err)
 {
-    bool cert = *s->set->tls_cert, key = *s->set->tls_key;
-
-    if (cert != key)
-        return LG_FAIL(err, LG_E_INPUT, "--tls-cert and --tls-key belong together; %s is missing",
-                       cert ? "--tls-key" : "--tls-cert");
-    if (!cert)
+    if (!*s->set->tls_cert || !*s->set->tls_key)
         return LG_OK;
     LG_TRY(read_pem(s->set->tls_cert, &s->cert, err));
     LG_TRY(read_pem(s->set->tls_key, &s->cert_key, err));
@@ -211,6 +206,8 @@ lg_server_end lg_server_run(lg_server *s, int signal_fd, lg_err *err)
         *err = s->load_err;
         return LG_SERVER_FAILED;
     }
+    if (lg_jobs_get_state(s->jobs) == LG_JOBS_LOADING)
+        return LG_SERVER_UNLOADED;
     LG_INFO("server", "stopping", "grace_s=%.0f", s->set->stop_grace);
     lg_jobs_stop(s->jobs, count > 1 ? 0 : (uint64_t)(s->set->stop_grace * 1e6));
     while (!ended) {
@@ -220,8 +217,6 @@ lg_server_end lg_server_run(lg_server *s, int signal_fd, lg_err *err)
             LG_INFO("server", "cutting", "signals=%d", count);
             lg_jobs_stop(s->jobs, 0);
         }
-        if (count > 2)
-            return LG_SERVER_CUT;
     }
     lg_http_drain(s->http, FLUSH_MS);
     LG_INFO("server", "stopped", "signals=%d", count);

@@ -27,6 +27,7 @@ bool lg_server_tls(const lg_server *s);
 typedef enum lg_server_end {
     LG_SERVER_STOPPED,  /* after one signal, or idle_exit: all was finished */
     LG_SERVER_CUT,      /* a second signal */
+    LG_SERVER_UNLOADED, /* a signal while the model loads: the engine thread still does; only _exit is left */
     LG_SERVER_FAILED,   /* the model could not be loaded: err says why */
 } lg_server_end;
 /* `signal_fd`: each byte read from it is one signal. */
