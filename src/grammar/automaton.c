@@ -279,7 +279,8 @@ static uint32_t key_child(void *tree, uint32_t parent, uint8_t byte)
 
 static void key_node(void *tree, uint32_t i, uint32_t *parent, uint8_t *byte, uint32_t *depth)
 {
-    const key_byte *k = at(tree, T_KEY_BYTE, i);
+    static const key_byte known; // no bytes: no beginning of an additional name
+    const key_byte *k = i & LG_KNOWN_NAME ? &known : at(tree, T_KEY_BYTE, i);
 
     *parent = k->parent;
     *byte = k->byte;
@@ -437,8 +438,11 @@ static void step_item(lg_auto *a, lg_cfg_item item, uint8_t byte)
     }
     if (t->kind == LG_TERM_KEY)
         keys = keys_with(a, keys, item.s.c);
-    if (t->kind == LG_TERM_WORDS && t->payload)
+    if (t->kind == LG_TERM_WORDS && t->payload) {
         to = a->p->object[e->object].target[t->payload[r.word]];
+        if (a->p->object[e->object].any_order)
+            keys = keys_with(a, keys, LG_KNOWN_NAME | t->payload[r.word]);
+    }
     arrive(a, e, to, item.reg, keys, item.node);
 }
 

@@ -41,7 +41,11 @@ lg_edge *lg_emit_edge(lg_writer *w, uint32_t from, uint32_t to, lg_edge_kind kin
 
     p->edge = lg_emit_more(w, p->edge, p->n_edge, &p->cap_edge, sizeof *p->edge, LG_MAX_EDGES, "edges");
     e = &p->edge[p->n_edge];
-    *e = (lg_edge){.next = p->state[from].edge, .to = to, .arg = arg, .below = LG_NONE, .height = -1,
+    *e = (lg_edge){.next = p->state[from].edge,
+                   .to = to,
+                   .arg = arg,
+                   .below = LG_NONE,
+                   .height = -1,
                    .kind = (uint8_t)kind};
     p->state[from].edge = p->n_edge++;
     return e;
@@ -259,6 +263,8 @@ uint32_t lg_emit_new_object(lg_writer *w, const lg_body *b, lg_members *m)
     o.req_after = req_after;
     o.class_term = class_term;
     o.class_height = class_height;
+    o.any_order = c->opt->any_order;
+    o.required = m->required;
     p->object =
         lg_emit_more(w, p->object, p->n_object, &p->cap_object, sizeof *p->object, LG_MAX_STATES, "objects");
     p->object[p->n_object] = o;
@@ -304,12 +310,32 @@ uint32_t lg_emit_names(lg_writer *w, const lg_members *m, uint32_t i, uint32_t h
     return s;
 }
 
+// Names in any order: one state where a name is due, one behind a member. The guards know what has come.
+static void emit_free_order(lg_writer *w, const lg_members *m, uint32_t open, uint32_t after, uint32_t brace,
+                            uint32_t end, uint32_t names, const uint32_t *behind_key)
+{
+    uint32_t here = lg_emit_names(w, m, 0, LG_NONE, names, behind_key);
+    lg_edge *e = lg_emit_edge(w, after, separator(w, here), LG_EDGE_EPS, 0);
+
+    e->guard = LG_GUARD_MORE;
+    e->object = m->object;
+    e->hi = m->n;
+    e->any_key = true;
+    (void)lg_emit_edge(w, open, here, LG_EDGE_EPS, 0);
+    for (int i = 0; i < 2; i++) {
+        e = lg_emit_edge(w, i ? open : after, i ? brace : end, LG_EDGE_EPS, 0);
+        e->guard = LG_GUARD_CLOSE;
+        e->object = m->object;
+    }
+}
+
 static void emit_object(lg_writer *w, const lg_body *b, uint32_t from, uint32_t final)
 {
     lg_compiler *c = w->c;
     lg_members m = {0};
     uint32_t s = lg_emit_state(w), brace = lg_emit_state(w), end, hi = LG_NONE, names = LG_NONE, n_class;
     uint32_t *target, *after, *number, *behind_key;
+    bool free_order = c->opt->any_order;
 
     m.object = lg_emit_new_object(w, b, &m);
     n_class = w->p->object[m.object].n_class;
@@ -322,7 +348,7 @@ static void emit_object(lg_writer *w, const lg_body *b, uint32_t from, uint32_t 
     punctuation(w, from, s, '{');
     s = gap(w, s, GAP_OPEN);
     for (uint32_t i = 0; i <= m.n; i++)
-        after[i] = lg_emit_state(w);
+        after[i] = free_order && i > 0 ? after[0] : lg_emit_state(w);
     for (uint32_t i = 0; i < m.n; i++) {
         m.word[i] = lg_spell_string(c, m.word[i]);
         number[i] = i;
@@ -337,7 +363,9 @@ static void emit_object(lg_writer *w, const lg_body *b, uint32_t from, uint32_t 
             behind_key[k] = lg_emit_state(w);
             emit_member(w, behind_key[k++], b->class_child[i], after[m.n]);
         }
-    for (uint32_t i = m.n + 1; i-- > 0;) {
+    if (free_order)
+        emit_free_order(w, &m, s, after[0], brace, end, names, behind_key);
+    for (uint32_t i = m.n + 1; !free_order && i-- > 0;) {
         uint32_t here, comma;
         lg_edge *e;
         if (i < m.n && m.required[i])

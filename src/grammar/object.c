@@ -257,6 +257,10 @@ lg_body *lg_lower_object(lg_compiler *c, const lg_alternative *a)
     collect_names(&s, b);
     if (b->min > b->n + LG_MAX_USED_KEYS && b->min <= b->max)
         lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "minProperties may be at most %d", LG_MAX_USED_KEYS);
+    if (c->opt->any_order && (b->n > LG_MAX_FREE_NAMES || (b->min > LG_MAX_USED_KEYS && b->min <= b->max)))
+        lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX,
+                        "with properties in any order an object has at most %d known ones and %d in all",
+                        LG_MAX_FREE_NAMES, LG_MAX_USED_KEYS);
     find_patterns(&s);
     find_names(&s);
     known_names(&s, b);

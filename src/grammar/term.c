@@ -9,14 +9,14 @@
 
 // Front ends: the low four bits say which, the rest is what they know.
 enum {
-    FE_OPEN,   // before the quote
-    FE_NORMAL, // between characters
-    FE_LESS,   // the same behind a raw '<' that may not begin an end tag
-    FE_UTF8,   // length << 4 | bytes left << 6 | value << 8
-    FE_ESCAPE, // behind a backslash
-    FE_HEX,    // digits << 4 | value << 6
-    FE_PAIR,   // a high surrogate (10 bits) << 4: a backslash must follow
-    FE_PAIR_U, // ... then u
+    FE_OPEN,     // before the quote
+    FE_NORMAL,   // between characters
+    FE_LESS,     // the same behind a raw '<' that may not begin an end tag
+    FE_UTF8,     // length << 4 | bytes left << 6 | value << 8
+    FE_ESCAPE,   // behind a backslash
+    FE_HEX,      // digits << 4 | value << 6
+    FE_PAIR,     // a high surrogate (10 bits) << 4: a backslash must follow
+    FE_PAIR_U,   // ... then u
     FE_PAIR_HEX, // ... then digits << 4 | value << 6 | high << 18
 };
 
@@ -122,9 +122,7 @@ static fe_result front_end(const lg_term *t, uint8_t b, uint32_t *fe, uint32_t *
     uint32_t kind = *fe & 15, left, v;
 
     switch (kind) {
-    case FE_OPEN:
-        *fe = FE_NORMAL;
-        return b == '"' ? FE_GO : FE_DEAD;
+    case FE_OPEN: *fe = FE_NORMAL; return b == '"' ? FE_GO : FE_DEAD;
     case FE_NORMAL:
     case FE_LESS:
         if (kind == FE_LESS && b == '/')
@@ -156,12 +154,8 @@ static fe_result front_end(const lg_term *t, uint8_t b, uint32_t *fe, uint32_t *
     case FE_ESCAPE: return escape_byte(t, b, fe, cp);
     case FE_HEX:
     case FE_PAIR_HEX: return hex_byte(t, b, fe, cp);
-    case FE_PAIR:
-        *fe = FE_PAIR_U | (*fe >> 4) << 4;
-        return b == '\\' ? FE_GO : FE_DEAD;
-    default:
-        *fe = FE_PAIR_HEX | (*fe >> 4) << 18;
-        return b == 'u' ? FE_GO : FE_DEAD;
+    case FE_PAIR: *fe = FE_PAIR_U | (*fe >> 4) << 4; return b == '\\' ? FE_GO : FE_DEAD;
+    default: *fe = FE_PAIR_HEX | (*fe >> 4) << 18; return b == 'u' ? FE_GO : FE_DEAD;
     }
 }
 
@@ -422,10 +416,37 @@ static uint32_t keys_left(const lg_object *o, const lg_where *w)
     return left < most ? (uint32_t)left : most;
 }
 
+static bool name_used(const lg_where *w, uint32_t j)
+{
+    for (uint32_t i = w->keys.n; i-- > 0 && w->keys.used[i] & LG_KNOWN_NAME;) // the last of the sorted set
+        if (w->keys.used[i] == (LG_KNOWN_NAME | j))
+            return true;
+    return false;
+}
+
+// Of an object whose order is free: required names that are still to come, j aside.
+static uint32_t missing(const lg_object *o, const lg_where *w, uint32_t j)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; o->any_order && i < o->n; i++)
+        n += o->required[i] && i != j && !name_used(w, i);
+    return n;
+}
+
+// Is there room for one more member and then for what is missing? With the order free nothing is ever passed
+// by, so a lower bound that could be reached stays in reach.
+static bool room(const lg_object *o, const lg_where *w, uint32_t n_missing)
+{
+    return (uint64_t)w->reg + 1 + n_missing <= o->max && w->keys.n + 1 + n_missing <= LG_MAX_USED_KEYS;
+}
+
 static bool name_open(const lg_object *o, const lg_where *w, uint32_t j)
 {
     uint64_t with = (uint64_t)w->reg + 1, later = 0;
 
+    if (o->any_order)
+        return fits(w, o->height[j]) && !name_used(w, j) && room(o, w, missing(o, w, j));
     if (!fits(w, o->height[j]) || with + o->req_after[j] > o->max)
         return false;
     if (with >= o->min)
@@ -451,6 +472,8 @@ static bool key_open(const lg_object *o, const lg_where *w, uint32_t class)
         return false;
     if (!key_left(t, &w->keys, 0, t->dfa.n ? t->count[0] : LG_COUNT_MANY))
         return false;
+    if (o->any_order)
+        return room(o, w, missing(o, w, LG_NONE));
     return w->reg >= o->min || (uint64_t)w->reg + keys_left(o, w) >= o->min;
 }
 
@@ -471,7 +494,7 @@ bool lg_edge_open(const lg_edge *e, const lg_where *w)
             if (key_open(o, w, i))
                 return true;
         return false;
-    case LG_GUARD_CLOSE: return w->reg >= o->min;
+    case LG_GUARD_CLOSE: return w->reg >= o->min && missing(o, w, LG_NONE) == 0;
     }
     return false;
 }

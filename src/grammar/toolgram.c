@@ -118,6 +118,7 @@ static void emit_arguments(lg_writer *w, const lg_body *b, uint32_t from, uint32
     lg_edge *e;
 
     m.object = lg_emit_new_object(w, b, &m);
+    w->p->object[m.object].any_order = false; // of arguments the order is always that of the schema
     target = LG_PERM(c, uint32_t, m.n + 1);
     after = LG_TMP(c, uint32_t, m.n + 1);
     number = LG_TMP(c, uint32_t, m.n + 1);

@@ -2,9 +2,10 @@
  * tests/grammar/walk: random replies under schemas that come from outside (walks.mjs makes them and judges
  * the replies).
  *
- * walk VOCAB.gguf. Each line of stdin is {"schema": TEXT, "walks": N, "seed": S}; the answer is one line:
- * {"walks": [TEXT or null, ...]}, null where a walk was not finished; {"code": ..., "message": ...} when the
- * schema is refused; {"stuck": N} when nothing could come next.
+ * walk VOCAB.gguf. Each line of stdin is {"schema": TEXT, "walks": N, "seed": S, "any_order": BOOL,
+ * "whitespace": 0-2}; the answer is one line: {"walks": [TEXT or null, ...]}, null where a walk was not
+ * finished; {"code": ..., "message": ...} when the schema is refused; {"stuck": N} when nothing could come
+ * next.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,8 @@ static void answer(fd_world *w, lg_str line, lg_buf *out)
     lg_json_doc *doc;
     lg_grammar_error why;
     lg_grammar *g;
-    int64_t n = 0, seed = 0;
+    lg_grammar_options opt = {0};
+    int64_t n = 0, seed = 0, whitespace = 0;
     lg_err err = {0};
 
     if (lg_json_parse(line, &lim, &doc, &err) != LG_OK) {
@@ -65,8 +67,11 @@ static void answer(fd_world *w, lg_str line, lg_buf *out)
     }
     (void)lg_json_i64(lg_json_get(lg_json_root(doc), "walks"), &n);
     (void)lg_json_i64(lg_json_get(lg_json_root(doc), "seed"), &seed);
+    (void)lg_json_bool(lg_json_get(lg_json_root(doc), "any_order"), &opt.any_order);
+    (void)lg_json_i64(lg_json_get(lg_json_root(doc), "whitespace"), &whitespace);
+    opt.whitespace = whitespace == 1 ? LG_WS_COMPACT : whitespace == 2 ? LG_WS_FREE : LG_WS_NATURAL;
     w->rng = (uint64_t)seed;
-    if (lg_grammar_schema(lg_json_str(lg_json_get(lg_json_root(doc), "schema")), NULL, &g, &why, &err) !=
+    if (lg_grammar_schema(lg_json_str(lg_json_get(lg_json_root(doc), "schema")), &opt, &g, &why, &err) !=
         LG_OK) {
         refused(&why, &err, out);
     } else {

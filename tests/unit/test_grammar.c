@@ -547,12 +547,52 @@ static void test_reuse(void **state)
     lg_grammar_destroy(g);
 }
 
+// With the order free every order is accepted, a name twice is not, and what is required must come.
+static void test_any_order(void **state)
+{
+    static const struct {
+        const char *text;
+        bool good;
+    } cases[] = {
+        {"{\"a\":1,\"b\":2,\"c\":3}", true},
+        {"{\"c\":3,\"b\":2,\"a\":1}", true},
+        {"{\"b\":2,\"x\":0,\"a\":1}", true},
+        {"{\"x\":0,\"b\":2}", true},
+        {"{\"b\":2}", true},
+        {"{\"a\":1,\"c\":3}", false},
+        {"{\"b\":2,\"a\":1,\"b\":2}", false},
+        {"{\"x\":0,\"b\":2,\"x\":0}", false},
+        {"{\"a\":1,\"x\":0,\"c\":3", false}, // three of at most three, and b is still to come
+        {"{\"b\":2,\"a\":1,\"c\":3,\"x\":0}", false},
+        {"{}", false},
+    };
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1},\"b\":{\"const\":2},"
+        "\"c\":{\"const\":3}},\"required\":[\"b\"],\"maxProperties\":3,"
+        "\"additionalProperties\":{\"const\":0}}";
+    lg_grammar_options opt = {.any_order = true};
+    lg_grammar *g;
+
+    (void)state;
+    assert_int_equal(lg_grammar_schema(LG_STR(schema), &opt, &g, NULL, NULL), LG_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lg_matcher *m = start(g, LG_PHASE_ANSWER);
+        bool fed = feed(m, cases[i].text);
+        if ((fed && lg_matcher_must_stop(m)) != cases[i].good)
+            fail_msg("%s", cases[i].text);
+        lg_matcher_destroy(m);
+    }
+    for (int i = 0; i < 60; i++)
+        (void)walk(g, schema, i < 4);
+    lg_grammar_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walks),  cmocka_unit_test(test_more_walks), cmocka_unit_test(test_rollback),
-        cmocka_unit_test(test_phases), cmocka_unit_test(test_depth),      cmocka_unit_test(test_reuse),
-        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_any_order), cmocka_unit_test(test_walks),  cmocka_unit_test(test_more_walks),
+        cmocka_unit_test(test_rollback),  cmocka_unit_test(test_phases), cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_reuse),     cmocka_unit_test(test_forced),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);
