@@ -38,13 +38,22 @@ size_t lg_guide_n(const lg_guide *g)
     return g->m ? lg_matcher_n(g->m) : 0;
 }
 
+// A limit that is reached while a reply runs is no fault of the request, which was compiled: it ends this
+// reply alone.
+static lg_status internal(lg_status st, lg_err *err)
+{
+    if (st == LG_E_LIMIT)
+        st = LG_FAIL(err, LG_E_NOMEM, "the constraint of this reply needs more memory than it may take");
+    return st;
+}
+
 lg_status lg_guide_mask(lg_guide *g, const uint32_t *allowed, uint32_t *row, lg_err *err)
 {
     size_t words = lg_token_trie_words(g->trie);
     const uint32_t *legal;
     uint32_t any = 0;
 
-    LG_TRY(lg_matcher_mask(g->m, &legal, err));
+    LG_TRY(internal(lg_matcher_mask(g->m, &legal, err), err));
     for (size_t i = 0; i < words; i++) {
         row[i] = allowed ? legal[i] & allowed[i] : legal[i];
         any |= row[i];
@@ -60,14 +69,15 @@ lg_status lg_guide_take(lg_guide *g, int32_t id, lg_err *err)
 
     if (!g->m)
         return LG_OK;
-    LG_TRY(lg_matcher_accept(g->m, id, &ok, err));
-    return ok ? LG_OK : LG_FAIL(err, LG_E_INPUT, "token %d is not legal under the constraint", (int)id);
+    LG_TRY(internal(lg_matcher_accept(g->m, id, &ok, err), err));
+    return ok ? LG_OK
+              : LG_FAIL(err, LG_E_DEVICE, "token %d was drawn, which the constraint forbids", (int)id);
 }
 
 lg_status lg_guide_check(lg_guide *g, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err)
 {
     *n_ok = n;
-    return g->m ? lg_matcher_check(g->m, ids, n, n_ok, err) : LG_OK;
+    return g->m ? internal(lg_matcher_check(g->m, ids, n, n_ok, err), err) : LG_OK;
 }
 
 void lg_guide_back(lg_guide *g, size_t n)
@@ -78,5 +88,5 @@ void lg_guide_back(lg_guide *g, size_t n)
 
 lg_status lg_guide_forced(lg_guide *g, const lg_bpe *b, lg_ids *out, lg_err *err)
 {
-    return g->m ? lg_matcher_forced(g->m, b, out, err) : LG_OK;
+    return g->m ? internal(lg_matcher_forced(g->m, b, out, err), err) : LG_OK;
 }

@@ -32,7 +32,7 @@ size_t lg_guide_n(const lg_guide *g);      /* tokens taken */
 /* While active: the tokens that may come, into `row` (lg_token_trie_words words). Those missing in `allowed`
  * (bans; may be NULL) are left out, unless then none were left. */
 LG_NODISCARD lg_status lg_guide_mask(lg_guide *g, const uint32_t *allowed, uint32_t *row, lg_err *err);
-/* The token came. Whatever was drawn under the mask is legal; LG_E_INPUT for another. */
+/* The token came. Whatever was drawn under the mask is legal; LG_E_DEVICE for another. */
 LG_NODISCARD lg_status lg_guide_take(lg_guide *g, int32_t id, lg_err *err);
 /* How many of n tokens are legal one after the other; the guide stays. */
 LG_NODISCARD lg_status lg_guide_check(lg_guide *g, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err);
