@@ -9,6 +9,7 @@
 
 #include "backend/registry.h"
 #include "engine/cache.h"
+#include "engine/logprob.h"
 #include "engine/plan.h"
 #include "engine/sampler.h"
 #include "engine/think.h"
@@ -115,6 +116,13 @@ LG_NODISCARD lg_status lg_engine_route_rows(lg_engine *e, int layer, size_t firs
 
 /* --- a whole reply --- */
 
+/* A token of a reply, before its events. */
+typedef struct lg_gen_token {
+    int32_t id;
+    lg_reply_phase phase;    /* of the parser, before the token */
+    const lg_logprobs *logprobs; /* asked for and known, else NULL */
+} lg_gen_token;
+
 typedef struct lg_gen_params {
     lg_sampling sampling;
     int64_t max_tokens;   /* <= 0: up to the context */
@@ -134,7 +142,13 @@ typedef struct lg_gen_params {
     atomic_bool *cancel;
     lg_event_fn event;
     void (*prefill)(void *ctx, size_t done, size_t total); /* may be NULL */
+    void (*token)(void *ctx, const lg_gen_token *token);   /* may be NULL */
+    bool logprobs;        /* with token: log-probabilities of content, at the cost of a look at each whole row */
+    int top_logprobs;     /* of them, the likeliest besides the chosen one; at most LG_LOGPROBS_MAX */
     void *ctx;
+    const int32_t *stop_id; /* further ids that end the reply; they are no part of it */
+    size_t n_stop_id;
+    bool one_call;        /* the reply ends with its first complete call */
     /* the prefix cache (cache.h) */
     const lg_prompt_mark *mark; /* places in the prompt, ascending */
     size_t n_mark;
@@ -164,6 +178,7 @@ typedef struct lg_gen_stats {
     lg_think_exit think_exit;
     lg_end end;
     lg_finish finish;
+    int stop; /* index in reply.stop of the stop string that ended the reply, or -1 */
     uint64_t seed;
     int n_ban_skipped; /* added tokens that a banned string would have hit */
     lg_draft_stats draft;

@@ -36,6 +36,8 @@ typedef struct gen {
     lg_ids pending; // chosen or forced, not evaluated yet
     int row;        // of the logits of the last step, the one that the coming token is chosen from
     int n_listed;   // rows whose candidates were fetched from the device, all at once
+    bool has_logprobs; // `logprobs` are those of the token that comes next
+    lg_logprobs logprobs;
     uint64_t t_start, t_first;
 } gen;
 
@@ -297,9 +299,34 @@ static lg_status prefill(gen *g, const int32_t *prompt, size_t n, lg_err *err)
     return st;
 }
 
+static bool is_stop_id(const lg_gen_params *p, int32_t id)
+{
+    for (size_t i = 0; i < p->n_stop_id; i++)
+        if (p->stop_id[i] == id)
+            return true;
+    return false;
+}
+
+static void tell_token(gen *g, int32_t id)
+{
+    if (g->p->token)
+        g->p->token(g->p->ctx, &(lg_gen_token){.id = id,
+                                               .phase = lg_reply_now(g->reply),
+                                               .logprobs = g->has_logprobs ? &g->logprobs : NULL});
+    g->has_logprobs = false;
+}
+
+// Whether the token ends the reply for a reason of the caller's. `phase`: of the parser, before it.
+static bool caller_ends(const gen *g, lg_reply_phase phase)
+{
+    return g->p->one_call && phase == LG_PHASE_TOOL && lg_reply_now(g->reply) != LG_PHASE_TOOL;
+}
+
 // A token of the reply: count, follow, parse. *done: it ended the reply.
 static lg_status take(gen *g, int32_t id, bool lifted, bool *done, lg_err *err)
 {
+    lg_reply_phase phase = lg_reply_now(g->reply);
+
     if (g->stats->output_tokens++ == 0) {
         g->t_first = lg_now_us();
         g->stats->first_token_us = g->t_first - g->t_start;
@@ -308,9 +335,15 @@ static lg_status take(gen *g, int32_t id, bool lifted, bool *done, lg_err *err)
         g->e->count[id]++;
     LG_TRY(lg_ids_add(&g->pending, id, err));
     LG_TRY(lg_guide_take(&g->guide, id, err));
+    if (is_stop_id(g->p, id)) {
+        g->stats->end = LG_END_EOG;
+        *done = true;
+        return LG_OK;
+    }
+    tell_token(g, id);
     LG_TRY(lg_reply_feed(g->reply, id, done, err));
     lg_think_after(&g->think, id, lifted, inside(g) && !*done);
-    *done = *done || lg_vocab_is_eog(g->e->vocab, id) || lg_guide_done(&g->guide);
+    *done = *done || lg_vocab_is_eog(g->e->vocab, id) || lg_guide_done(&g->guide) || caller_ends(g, phase);
     if (lg_guide_done(&g->guide))
         g->stats->end = LG_END_SCHEMA;
     else if (*done)
@@ -357,6 +390,13 @@ static lg_status next_token(gen *g, bool *done, lg_err *err)
     int32_t id;
 
     LG_TRY(choose(g, &id, &lifted, err));
+    if (g->p->logprobs && lg_reply_now(g->reply) == LG_PHASE_CONTENT) {
+        const float *row;
+
+        LG_TRY(lg_engine_logits(g->e, g->row, &row, err));
+        lg_logprobs_of(row, g->e->hp.vocab, id, g->p->top_logprobs, &g->logprobs);
+        g->has_logprobs = true;
+    }
     return take(g, id, lifted, done, err);
 }
 
@@ -565,6 +605,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
     if (g.t_first)
         stats->decode_us = lg_now_us() - g.t_first;
     stats->think_tokens = lg_reply_reasoning_tokens(g.reply);
+    stats->stop = lg_reply_stop(g.reply);
     stats->think_exit = g.think.exit;
     stats->injected_tokens = g.think.injected;
     stats->draft.paused = stats->draft.present && lg_spec_pace(e->spec)->paused;

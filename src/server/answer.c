@@ -20,7 +20,8 @@
 #include "server/server_int.h"
 #include "server/status.h"
 
-enum { SPACE_PING_US = 10 * 1000 * 1000, JSON_DEPTH = 512, ARENA_BASE = 16 << 20, LOOK_US = 20000 };
+enum { SPACE_PING_US = 10 * 1000 * 1000, JSON_DEPTH = 512, ARENA_BASE = 16 << 20, LOOK_US = 20000,
+       FIRST_LOOK_MS = 50 };
 
 typedef struct call {
     lg_server *s;
@@ -240,6 +241,8 @@ static void add_choice(call *c, const lg_gen_stats *s)
     sum->output_tokens += s->output_tokens;
     sum->think_tokens += s->think_tokens;
     sum->decode_us += s->decode_us;
+    sum->draft.drafted += s->draft.drafted;
+    sum->draft.accepted += s->draft.accepted;
     sum->end = s->end;
     sum->finish = s->finish;
 }
@@ -334,6 +337,31 @@ static void let_go(call *c)
         lg_jobs_cancel(c->s->jobs, c->job);
 }
 
+/* Opening events show how much of the prompt is cached. A job that runs at once knows that in a moment: its first
+ * event says so. */
+static void open_stream(call *c, lg_buf *out)
+{
+    lg_job_event ev;
+    bool has = false;
+
+    c->opened = true;
+    if (!c->job->stream)
+        return;
+    if (c->admission.queue_position == 0) {
+        has = lg_job_take(c->job, &ev);
+        if (!has) {
+            look(c, FIRST_LOOK_MS, out);
+            has = lg_job_take(c->job, &ev);
+        }
+    }
+    if (has && ev.kind == LG_JOB_PROGRESS)
+        c->admission.cached_tokens = ev.done;
+    lg_buf_clear(out); // nothing comes before the opening, not even a keep-alive
+    c->job->dialect->open(c->job, &c->admission, out);
+    if (has)
+        take_event(c, &ev, out);
+}
+
 static lg_stream_state next_piece(void *ctx, lg_buf *out)
 {
     call *c = ctx;
@@ -342,11 +370,8 @@ static lg_stream_state next_piece(void *ctx, lg_buf *out)
         return LG_STREAM_BROKEN;
     if (c->ended)
         return LG_STREAM_END;
-    if (!c->opened) {
-        c->opened = true;
-        if (c->job->stream)
-            c->job->dialect->open(c->job, &c->admission, out);
-    }
+    if (!c->opened)
+        open_stream(c, out);
     while (out->n == 0 && !c->ended && !c->gone)
         step(c, out);
     if (c->ended && c->failed && !c->job->stream) // an answer of spaces: the status is out already
@@ -559,15 +584,18 @@ static void log_job(const call *c, int status)
     const lg_gen_stats *s = &c->sum;
     double rate = s->decode_us > 0 && s->output_tokens > 1
                       ? (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us : 0;
+    char accept[32] = "";
 
+    if (s->draft.drafted > 0)
+        (void)snprintf(accept, sizeof accept, " accept=%.2f", (double)s->draft.accepted / (double)s->draft.drafted);
     LG_INFO("http", "done",
             "id=%s dialect=%s client=%s status=%d in=%lld cached=%lld think=%lld out=%lld tools=%d queue_ms=%llu "
-            "ttft_ms=%llu tok_s=%.1f finish=%s%s%s",
+            "ttft_ms=%llu tok_s=%.1f%s finish=%s%s%s",
             lg_job_tag(c->job), c->route->name, c->rq->client[0] ? c->rq->client : "-", status,
             (long long)c->job->prompt.n, (long long)s->cached_tokens, (long long)s->think_tokens,
             (long long)(s->output_tokens - s->think_tokens), c->n_call,
             (unsigned long long)lg_job_queue_us(c->job) / 1000,
-            (unsigned long long)(c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0), rate, finish_word(c),
+            (unsigned long long)(c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0), rate, accept, finish_word(c),
             c->failed ? " code=" : "", c->failed ? (c->error.code[0] ? c->error.code : "error") : "");
 }
 

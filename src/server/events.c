@@ -90,6 +90,11 @@ lg_status lg_job_create(size_t arena_limit, lg_job **out, lg_err *err)
     return LG_OK;
 }
 
+void lg_job_hold(lg_job *job)
+{
+    atomic_fetch_add(&job->priv->refs, 1);
+}
+
 void lg_job_release(lg_job *job)
 {
     struct lg_job_private *v;
@@ -107,6 +112,7 @@ void lg_job_release(lg_job *job)
     lg_buf_free(&v->in);
     lg_buf_free(&v->out);
     (void)pthread_mutex_destroy(&v->lock);
+    free(v->mark);
     free(v);
     lg_ids_free(&job->prompt);
     lg_constraint_release(job->constraint);

@@ -22,6 +22,7 @@ struct lg_job_private {
     uint64_t submit_us, start_us, deadline_us;
     bool deadline_stops; /* the deadline is that of a stop, not the job's own */
     atomic_int why;      /* lg_job_why of a cancelled job */
+    lg_prompt_mark *mark; /* job->mark as the cache wants them; made by submit */
     /* events, under `lock`: the engine appends to `in`; the reader swaps it for its own empty `out` */
     pthread_mutex_t lock;
     lg_buf in, out;

@@ -139,12 +139,31 @@ static void draw_seed(lg_job *job)
     job->sampling.seed = seed >> 1; // a number that a client can send back
 }
 
+// Marks are a help for the cache; without memory there are none.
+static void copy_marks(lg_job *job)
+{
+    job->priv->mark = job->n_mark > 0 ? calloc(job->n_mark, sizeof *job->priv->mark) : NULL;
+    if (job->priv->mark)
+        lg_prompt_marks(job->mark, job->n_mark, job->priv->mark);
+}
+
+lg_cache_ask lg_job_ask(const lg_job *job)
+{
+    return (lg_cache_ask){.ids = job->prompt.p,
+                          .n = job->prompt.n,
+                          .mark = job->priv->mark,
+                          .n_mark = job->priv->mark ? job->n_mark : 0,
+                          .mode = job->cache,
+                          .scope = job->scope};
+}
+
 lg_status lg_jobs_submit(lg_jobs *q, lg_job *job, lg_job_admission *a, lg_api_error *e)
 {
     struct lg_job_private *v = job->priv;
     lg_status st;
 
     draw_seed(job);
+    copy_marks(job);
     v->uncached = (int64_t)job->prompt.n;
     v->submit_us = lg_now_us();
     *a = (lg_job_admission){.prompt_tokens = (int64_t)job->prompt.n};
@@ -210,6 +229,15 @@ static lg_pick pick_row(const lg_job *j, uint64_t now)
     return (lg_pick){.priority = j->priority,
                      .waited_us = now - j->priv->submit_us,
                      .uncached = j->priv->uncached};
+}
+
+static int64_t all_tokens(const lg_job *j)
+{
+    int64_t n = (int64_t)j->prompt.n;
+
+    for (size_t i = 0; i < j->n_more; i++)
+        n += (int64_t)j->more[i].n;
+    return n;
 }
 
 // The next of those that wait. Few of them: the whole order is looked at each time.
@@ -283,7 +311,7 @@ lg_job *lg_jobs_next(lg_jobs *q, int idle_ms, lg_jobs_cached_fn cached, void *ct
         wait_for_change(q, idle_ms < 0 ? -1 : (int)((until - now) / 1000) + 1);
     }
     for (lg_job *j = q->first; j && cached; j = j->priv->next)
-        j->priv->uncached = (int64_t)j->prompt.n - cached(ctx, j);
+        j->priv->uncached = all_tokens(j) - cached(ctx, j);
     job = pick(q);
     if (job)
         begin(q, job);

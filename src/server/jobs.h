@@ -73,6 +73,10 @@ typedef enum lg_job_why { LG_WHY_CLIENT, LG_WHY_TIME, LG_WHY_STOP } lg_job_why;
 lg_job_why lg_job_cancelled_why(const lg_job *job);
 /* False once an event could not be stored (memory): the job must end. */
 bool lg_job_sound(const lg_job *job);
+/* What the prefix cache is asked about the job's (first) prompt. */
+lg_cache_ask lg_job_ask(const lg_job *job);
+/* One holder more. */
+void lg_job_hold(lg_job *job);
 /* The running job is over: the engine lets go of it. */
 void lg_jobs_done(lg_jobs *q, lg_job *job);
 

@@ -25,7 +25,7 @@ static const double tokens[] = {16, 64, 256, 512, 1024, 2048, 4096, 8192, 12288,
 struct lg_metrics {
     atomic_ullong requests[N_NAME + 1][N_STATUS];
     atomic_ullong prompt, cached, generated, reasoning, prompt_us, decode_us, tool_calls, cancelled;
-    atomic_ullong hits, misses, exits[LG_THINK_FORCED + 1];
+    atomic_ullong drafted, accepted, hits[LG_CACHE_MEMORY + 1], exits[LG_THINK_FORCED + 1];
     histogram ttft, between, queue, request, length;
 };
 
@@ -92,7 +92,7 @@ void lg_metrics_choice(lg_metrics *m, const lg_gen_stats *s, int n_call, bool fi
         count(&m->prompt, s->prompt_tokens);
         count(&m->cached, s->cached_tokens);
         count(&m->prompt_us, (int64_t)s->prefill_us);
-        count(s->cached_tokens > 0 ? &m->hits : &m->misses, 1);
+        count(&m->hits[s->found.from], 1);
         observe(&m->length, tokens, (double)s->prompt_tokens, 1);
         if (s->output_tokens > 0)
             observe(&m->ttft, seconds, (double)s->first_token_us / 1e6, 1);
@@ -101,6 +101,8 @@ void lg_metrics_choice(lg_metrics *m, const lg_gen_stats *s, int n_call, bool fi
     count(&m->reasoning, s->think_tokens);
     count(&m->decode_us, (int64_t)s->decode_us);
     count(&m->tool_calls, n_call);
+    count(&m->drafted, s->draft.drafted);
+    count(&m->accepted, s->draft.accepted);
     count(&m->exits[s->think_exit], 1);
     if (s->output_tokens > 1)
         observe(&m->between, seconds, (double)s->decode_us / 1e6 / (double)(s->output_tokens - 1),
@@ -163,6 +165,24 @@ static void write_exits(lg_metrics *m, lg_buf *out)
         (void)lg_buf_addf(out, "lagoon_thinking_exit_total{phase=\"%s\"} %llu\n", names[i], get(&m->exits[i]));
 }
 
+static void write_cache(lg_metrics *m, const lg_snapshot *s, lg_buf *out)
+{
+    head(out, "lagoon_prefix_cache_hits_total", "counter", "prompts of which a part was cached");
+    for (int i = LG_CACHE_LIVE; i <= LG_CACHE_MEMORY; i++)
+        (void)lg_buf_addf(out, "lagoon_prefix_cache_hits_total{tier=\"%s\"} %llu\n",
+                          lg_cache_from_name((lg_cache_from)i), get(&m->hits[i]));
+    one(out, "lagoon_prefix_cache_misses_total", "counter", "prompts of which nothing was cached",
+        (double)get(&m->hits[LG_CACHE_NONE]));
+    head(out, "lagoon_prefix_cache_bytes", "gauge", "memory of conversations that are not live");
+    (void)lg_buf_addf(out, "lagoon_prefix_cache_bytes{tier=\"host\"} %llu\n", (unsigned long long)s->cache.now.bytes);
+    head(out, "lagoon_prefix_cache_budget_bytes", "gauge", "most of it");
+    (void)lg_buf_addf(out, "lagoon_prefix_cache_budget_bytes{tier=\"host\"} %llu\n",
+                      (unsigned long long)s->cache.now.budget_bytes);
+    one(out, "lagoon_prefix_cache_slots", "gauge", "conversations in memory", s->cache.now.slots);
+    one(out, "lagoon_prefix_cache_avoidable_tokens_total", "counter", "shared with the cache and computed all the same",
+        (double)s->cache.avoidable_tokens);
+}
+
 // The names that dashboards made for llama-server look for.
 static void write_llamacpp(lg_metrics *m, double running, double waiting, lg_buf *out)
 {
@@ -195,10 +215,9 @@ void lg_metrics_write(lg_metrics *m, const lg_snapshot *s, lg_jobs *q, lg_buf *o
     one(out, "lagoon_tool_calls_total", "counter", "tool calls begun", (double)get(&m->tool_calls));
     one(out, "lagoon_queue_rejected_total", "counter", "requests answered with 429", (double)of_status(m, 429));
     one(out, "lagoon_cancelled_total", "counter", "requests whose client went away", (double)get(&m->cancelled));
-    head(out, "lagoon_prefix_cache_hits_total", "counter", "prompts of which a part was cached");
-    (void)lg_buf_addf(out, "lagoon_prefix_cache_hits_total{tier=\"memory\"} %llu\n", get(&m->hits));
-    one(out, "lagoon_prefix_cache_misses_total", "counter", "prompts of which nothing was cached",
-        (double)get(&m->misses));
+    one(out, "lagoon_draft_tokens_total", "counter", "drafted tokens that were verified", (double)get(&m->drafted));
+    one(out, "lagoon_draft_accepted_total", "counter", "of these, accepted", (double)get(&m->accepted));
+    write_cache(m, s, out);
     write_exits(m, out);
     one(out, "lagoon_requests_running", "gauge", "requests that the engine works on", running);
     one(out, "lagoon_requests_queued", "gauge", "requests that wait", waiting);

@@ -141,7 +141,8 @@ void lg_server_close(lg_server *s)
     stop_runner(s);
     lg_http_close(s->http);
     lg_engine_close(s->engine);
-    lg_token_trie_destroy(s->trie);
+    lg_buf_free(&s->last_content);
+    lg_buf_free(&s->last_reasoning);
     lg_constraint_cache_destroy(s->constraints);
     lg_replay_destroy(s->replay);
     lg_snapshot_destroy(s->snapshot);

@@ -37,13 +37,20 @@ struct lg_server {
     pthread_t runner;
     bool runner_started;
     lg_engine *engine;
-    lg_token_trie *trie;
+    lg_job *last;        /* whose history may be prefilled while idle; NULL: none */
+    lg_buf last_content, last_reasoning; /* the answer to it */
     lg_err load_err;     /* why the model could not be loaded; written before ended */
     int ended_pipe[2];   /* the engine thread says that it ended */
 };
 
 /* The engine thread (runner.c); arg is the server. */
 void *lg_runner_main(void *arg);
+
+/* One job, from its start to its end (run.c). True: it may be followed by an idle prefill, and the answer's texts are
+ * in s->last_content and s->last_reasoning. */
+bool lg_run_job(lg_server *s, lg_job *job);
+/* Prefill the history of s->last as it will be when the user speaks next (idle.c). */
+void lg_idle_prefill(lg_server *s);
 
 /* Requests (answer.c): the functions of lg_http_handler; ctx is the server. */
 void lg_answer_begin(void *ctx, lg_request *rq, lg_response *out);

@@ -97,7 +97,8 @@ void lg_snapshot_begin(lg_snapshot_box *b, const lg_job *job)
                    job->client.n ? job->client.p : "");
     o->prompt = (int64_t)job->prompt.n;
     o->cached = o->prefill_done = 0;
-    memset(o->events, 0, sizeof o->events);
+    memset(o->tokens, 0, sizeof o->tokens);
+    o->n_call = 0;
     o->job_start_us = o->since_us;
     o->first_token_us = 0;
     o->n_jobs++;
@@ -115,17 +116,25 @@ void lg_snapshot_prefill(lg_snapshot_box *b, int64_t done, int64_t total)
     publish(b, done >= total);
 }
 
-void lg_snapshot_reply(lg_snapshot_box *b, lg_event_kind kind)
+void lg_snapshot_token(lg_snapshot_box *b, lg_reply_phase phase)
 {
     if (b->own.first_token_us == 0)
         b->own.first_token_us = lg_now_us();
-    b->own.events[kind]++;
+    b->own.tokens[phase]++;
+    b->own.kv_tokens++;
     publish(b, false);
 }
 
-void lg_snapshot_end(lg_snapshot_box *b, int64_t kv_tokens)
+void lg_snapshot_call(lg_snapshot_box *b)
 {
-    b->own.kv_tokens = kv_tokens;
+    b->own.n_call++;
+}
+
+void lg_snapshot_end(lg_snapshot_box *b, const lg_engine *e)
+{
+    b->own.kv_tokens = lg_engine_pos(e);
+    lg_engine_cache_stats(e, &b->own.cache);
+    b->own.n_slot = lg_engine_cache_slots(e, b->own.slot, LG_SNAPSHOT_SLOTS);
     enter(b, LG_NOW_IDLE);
     publish(b, true);
 }

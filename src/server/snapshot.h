@@ -11,6 +11,8 @@
 
 #include "server/jobs.h"
 
+enum { LG_SNAPSHOT_SLOTS = 32 };
+
 typedef enum lg_phase_now { LG_NOW_LOADING, LG_NOW_IDLE, LG_NOW_PREFILL, LG_NOW_DECODE } lg_phase_now;
 
 typedef struct lg_snapshot {
@@ -21,9 +23,14 @@ typedef struct lg_snapshot {
     /* the running job, or the last one */
     char id[24], dialect[16], client[32];
     int64_t prompt, cached, prefill_done;
-    int64_t events[5];              /* pieces of reasoning, answer, calls begun, arguments, calls ended */
+    int64_t tokens[3];              /* sampled: thinking, answer, tools (lg_reply_phase) */
+    int n_call;
     uint64_t job_start_us, first_token_us;
     int64_t n_jobs;                 /* begun so far */
+    /* the prefix cache, as of the end of the last job */
+    lg_cache_stats cache;
+    lg_prefix_slot slot[LG_SNAPSHOT_SLOTS];
+    int n_slot;
 } lg_snapshot;
 
 typedef struct lg_snapshot_box lg_snapshot_box;
@@ -37,7 +44,8 @@ void lg_snapshot_load(lg_snapshot_box *b, uint64_t done, uint64_t total);
 void lg_snapshot_ready(lg_snapshot_box *b, int64_t n_ctx);
 void lg_snapshot_begin(lg_snapshot_box *b, const lg_job *job);
 void lg_snapshot_prefill(lg_snapshot_box *b, int64_t done, int64_t total);
-void lg_snapshot_reply(lg_snapshot_box *b, lg_event_kind kind);
-void lg_snapshot_end(lg_snapshot_box *b, int64_t kv_tokens);
+void lg_snapshot_token(lg_snapshot_box *b, lg_reply_phase phase);
+void lg_snapshot_call(lg_snapshot_box *b);
+void lg_snapshot_end(lg_snapshot_box *b, const lg_engine *e);
 
 #endif

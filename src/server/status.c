@@ -34,18 +34,34 @@ static bool working(const lg_snapshot *s)
     return s->phase == LG_NOW_PREFILL || s->phase == LG_NOW_DECODE;
 }
 
+static void write_slots(lg_jsonw *w, const char *key, const lg_snapshot *s)
+{
+    lg_jsonw_open(w, key, '[');
+    for (int i = 0; i < s->n_slot || i < 1; i++) {
+        bool live = i >= s->n_slot || s->slot[i].live;
+
+        lg_jsonw_open(w, NULL, '{');
+        lg_jsonw_int(w, "id", i);
+        lg_jsonw_int(w, "n_ctx", s->n_ctx);
+        lg_jsonw_bool(w, "is_processing", live && working(s));
+        lg_jsonw_int(w, "n_past", live ? s->kv_tokens : s->slot[i].tokens);
+        if (i < s->n_slot) {
+            lg_jsonw_bool(w, "live", live);
+            lg_jsonw_int(w, "n_cuts", s->slot[i].n_cuts);
+            lg_jsonw_int(w, "bytes", (int64_t)s->slot[i].bytes);
+            lg_jsonw_int(w, "hits", (int64_t)s->slot[i].hits);
+            lg_jsonw_int(w, "age", (int64_t)s->slot[i].age);
+        }
+        lg_jsonw_close(w, '}');
+    }
+    lg_jsonw_close(w, ']');
+}
+
 void lg_status_slots(const lg_snapshot *s, lg_buf *out)
 {
     lg_jsonw w = lg_jsonw_start(out);
 
-    lg_jsonw_open(&w, NULL, '[');
-    lg_jsonw_open(&w, NULL, '{');
-    lg_jsonw_int(&w, "id", 0);
-    lg_jsonw_int(&w, "n_ctx", s->n_ctx);
-    lg_jsonw_bool(&w, "is_processing", working(s));
-    lg_jsonw_int(&w, "n_past", s->kv_tokens);
-    lg_jsonw_close(&w, '}');
-    lg_jsonw_close(&w, ']');
+    write_slots(&w, NULL, s);
 }
 
 static void write_job(lg_jsonw *w, const lg_snapshot *s, uint64_t now)
@@ -67,9 +83,10 @@ static void write_job(lg_jsonw *w, const lg_snapshot *s, uint64_t now)
         lg_jsonw_int(w, "prompt", s->prompt);
         lg_jsonw_int(w, "cached", s->cached);
         lg_jsonw_int(w, "prefill_done", s->prefill_done);
-        lg_jsonw_int(w, "thought", s->events[LG_EV_REASONING]);
-        lg_jsonw_int(w, "answer", s->events[LG_EV_CONTENT]);
-        lg_jsonw_int(w, "tools", s->events[LG_EV_TOOL_START]);
+        lg_jsonw_int(w, "think", s->tokens[LG_PHASE_REASONING]);
+        lg_jsonw_int(w, "answer", s->tokens[LG_PHASE_CONTENT]);
+        lg_jsonw_int(w, "tools", s->tokens[LG_PHASE_TOOL]);
+        lg_jsonw_int(w, "calls", s->n_call);
     }
     lg_jsonw_close(w, '}');
 }
@@ -105,5 +122,11 @@ void lg_status_json(const lg_snapshot *s, lg_jobs *q, const char *model_id, lg_b
         lg_jsonw_close(&w, '}');
     }
     lg_jsonw_close(&w, ']');
+    write_slots(&w, "slots", s);
+    lg_jsonw_open(&w, "cache", '{');
+    lg_jsonw_int(&w, "bytes", (int64_t)s->cache.now.bytes);
+    lg_jsonw_int(&w, "budget_bytes", (int64_t)s->cache.now.budget_bytes);
+    lg_jsonw_int(&w, "saved_tokens", (int64_t)s->cache.saved_tokens);
+    lg_jsonw_close(&w, '}');
     lg_jsonw_close(&w, '}');
 }
