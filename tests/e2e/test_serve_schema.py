@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""Constrained answers and forced calls of the demonstration model over HTTP, in every dialect, streamed and not, with
+thinking and without.
+
+usage: test_serve_schema.py PROGRAM MODELS_DIR [REQUESTS [FIRST_SEED]] [unittest words]; 42 requests by default, `make soak`
+asks 500.
+"""
+import json
+import os
+import re
+import sys
+
+MODELS = sys.argv.pop(2)
+REQUESTS, SEED = (int(sys.argv.pop(2)) if len(sys.argv) > 2 and sys.argv[2].isdigit() else n for n in (42, 1))
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mini"))
+
+import lib
+from test_schema import CASES
+from web import Server, chat, frames
+
+MINI = os.path.join(MODELS, "mini.gguf")
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "minLength": 1, "maxLength": 20},
+                                               "days": {"type": "integer", "minimum": 1, "maximum": 7},
+                                               "unit": {"enum": ["c", "f"]}},
+              "required": ["city", "days"]}
+OTHER = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"]}
+
+
+def good_call(name, arguments):
+    a = arguments if isinstance(arguments, dict) else json.loads(arguments)
+    if name == "light":
+        return set(a) == {"on"} and isinstance(a["on"], bool)
+    return (name == "weather" and set(a) <= {"city", "days", "unit"} and 1 <= len(a["city"]) <= 20
+            and a["days"] in range(1, 8) and a.get("unit", "c") in ("c", "f"))
+
+
+class Dialect:
+    """How one API is asked and what it answered: text, (name, arguments) of each call, and why it ended."""
+
+    def stream_of(self, body):
+        return [(e, json.loads(d)) for e, d in frames(body) if e is not None and d != "[DONE]"]
+
+
+class Chat(Dialect):
+    path, param = "/v1/chat/completions", "response_format"
+
+    def body(self, question, thinking, **more):
+        return chat(question, reasoning_effort="high" if thinking else "none", thinking_budget=60, **more)
+
+    def format(self, schema):
+        return {"response_format": {"type": "json_object"} if schema is None else
+                {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+
+    def tools(self, choice):
+        return {"tools": [{"type": "function", "function": {"name": n, "parameters": p}}
+                          for n, p in (("weather", PARAMETERS), ("light", OTHER))],
+                "tool_choice": {"type": "function", "function": {"name": choice}} if choice else "required"}
+
+    def read(self, r):
+        c = r.json()["choices"][0]
+        calls = [(t["function"]["name"], t["function"]["arguments"]) for t in c["message"].get("tool_calls", [])]
+        return c["message"]["content"], calls, c["finish_reason"]
+
+    def read_stream(self, r):
+        text, calls, end = "", {}, None
+        for _, d in self.stream_of(r.body):
+            for c in d["choices"]:
+                text += c["delta"].get("content") or ""
+                for t in c["delta"].get("tool_calls", []):
+                    call = calls.setdefault(t["index"], ["", ""])
+                    call[0] += t["function"].get("name") or ""
+                    call[1] += t["function"].get("arguments") or ""
+                end = c["finish_reason"] or end
+        return text, [tuple(c) for c in calls.values()], end
+
+
+class Messages(Dialect):
+    path, param = "/v1/messages", "output_config.format"
+
+    def body(self, question, thinking, **more):
+        more.pop("seed", None)
+        return chat(question, thinking={"type": "enabled", "budget_tokens": 60} if thinking else {"type": "disabled"}, **more)
+
+    def format(self, schema):
+        return {"output_config": {"format": {"type": "json_schema", "schema": schema if schema is not None else
+                                             {"type": "object"}}}}
+
+    def tools(self, choice):
+        return {"tools": [{"name": n, "input_schema": p} for n, p in (("weather", PARAMETERS), ("light", OTHER))],
+                "tool_choice": {"type": "tool", "name": choice} if choice else {"type": "any"}}
+
+    @staticmethod
+    def end(word):
+        return {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}[word]
+
+    def read(self, r):
+        blocks = r.json()["content"]
+        return ("".join(b["text"] for b in blocks if b["type"] == "text"),
+                [(b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"], self.end(r.json()["stop_reason"]))
+
+    def read_stream(self, r):
+        text, calls, end = "", [], None
+        for event, d in self.stream_of(r.body):
+            if event == "content_block_start" and d["content_block"]["type"] == "tool_use":
+                calls.append([d["content_block"]["name"], ""])
+            elif event == "content_block_delta" and d["delta"]["type"] == "text_delta":
+                text += d["delta"]["text"]
+            elif event == "content_block_delta" and d["delta"]["type"] == "input_json_delta":
+                calls[-1][1] += d["delta"]["partial_json"]
+            elif event == "message_delta":
+                end = self.end(d["delta"]["stop_reason"])
+        return text, [tuple(c) for c in calls], end
+
+
+class Responses(Dialect):
+    path, param = "/v1/responses", "text.format"
+
+    def body(self, question, thinking, **more):
+        more["max_output_tokens"] = more.pop("max_tokens")
+        return {"input": question, "reasoning": {"effort": "high" if thinking else "none"}, "thinking_budget": 60, **more}
+
+    def format(self, schema):
+        return {"text": {"format": {"type": "json_object"} if schema is None else
+                         {"type": "json_schema", "name": "x", "schema": schema}}}
+
+    def tools(self, choice):
+        return {"tools": [{"type": "function", "name": n, "parameters": p}
+                          for n, p in (("weather", PARAMETERS), ("light", OTHER))],
+                "tool_choice": {"type": "function", "name": choice} if choice else "required"}
+
+    def answer(self, d):
+        text = "".join(c["text"] for o in d["output"] if o["type"] == "message" for c in o["content"])
+        calls = [(o["name"], o["arguments"]) for o in d["output"] if o["type"] == "function_call"]
+        return text, calls, "length" if d["status"] == "incomplete" else "tool_calls" if calls else "stop"
+
+    def read(self, r):
+        return self.answer(r.json())
+
+    def read_stream(self, r):
+        events = self.stream_of(r.body)
+        text = "".join(d["delta"] for e, d in events if e == "response.output_text.delta")
+        final = self.answer(events[-1][1]["response"])
+        assert text == final[0], (text, final)
+        return final
+
+
+class Native(Dialect):
+    path, param = "/lagoon/v1/generate", "format"
+
+    def body(self, question, thinking, **more):
+        seed = more.pop("seed", None)
+        return chat(question, thinking=thinking, **({"max_thinking_tokens": 60} if thinking else {}),
+                    **({} if seed is None else {"sampling": {"seed": seed}}), **more)
+
+    def format(self, schema):
+        return {"format": {"type": "json_object"} if schema is None else {"type": "json_schema", "schema": schema}}
+
+    def tools(self, choice):
+        return Chat().tools(choice) | {"tool_choice": {"name": choice} if choice else "required"}
+
+    @staticmethod
+    def end(word):
+        return {"schema": "stop"}.get(word, word)
+
+    def read(self, r):
+        d = r.json()
+        return d["text"], [(t["name"], t["arguments"]) for t in d["tool_calls"]], self.end(d["finish"])
+
+    def read_stream(self, r):
+        text, calls, end = "", [], None
+        for event, d in self.stream_of(r.body):
+            if event == "text":
+                text += d["delta"]
+            elif event == "tool_start":
+                calls.append([d["name"], ""])
+            elif event == "tool_args":
+                calls[-1][1] += d["delta"]
+            elif event == "end":
+                end = self.end(d["finish"])
+        return text, [tuple(c) for c in calls], end
+
+
+DIALECTS = [Chat(), Messages(), Responses(), Native()]
+
+
+class Schema(lib.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = Server(MINI)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.s.__exit__(None)
+
+    def answer(self, d, body, stream):
+        r = self.s.post(d.path, body | ({"stream": True} if stream else {}))
+        self.assertEqual(r.status, 200, r.body)
+        return d.read_stream(r) if stream else d.read(r)
+
+    def test_what_ended_by_itself_is_valid(self):
+        ended = 0
+        cases = [c for c in CASES if not isinstance(c[1], str)]
+        for i in range(REQUESTS):
+            d, stream, thinking = DIALECTS[i % 4], i // 4 % 2 == 0, i // 8 % 2 == 0
+            question, schema, judge = cases[i % len(cases)]
+            body = d.body(question, thinking, max_tokens=500, seed=SEED + i, **d.format(schema))
+            text, calls, end = self.answer(d, body, stream)
+            self.assertIn(end, ("stop", "length"))
+            self.assertEqual(calls, [])
+            if end == "stop":
+                ended += 1
+                self.assertTrue(judge(json.loads(text)), (d.path, stream, thinking, text))
+        print(f"{REQUESTS} requests, {ended} ended by themselves")
+        self.assertGreater(ended, REQUESTS // 2)
+
+    def test_forced_calls(self):
+        for i in range(max(16, REQUESTS // 4)):
+            d, stream, thinking = DIALECTS[i % 4], i // 4 % 2 == 0, i // 8 % 2 == 0
+            name = (None, "light", "weather")[i % 3]
+            body = d.body("What will the weather be in Paris?", thinking, max_tokens=500, seed=SEED + i, **d.tools(name))
+            text, calls, end = self.answer(d, body, stream)
+            if end == "length":
+                continue
+            self.assertEqual((end, len(calls)), ("tool_calls", 1), (d.path, stream, text, calls))
+            self.assertTrue(good_call(*calls[0]), calls)
+            self.assertTrue(name in (None, calls[0][0]), calls)
+
+    def test_refusals(self):
+        bad = {"type": "object", "properties": {"a/b": {"not": {}}}}
+        for d in DIALECTS:
+            r = self.s.post(d.path, d.body("x", False, max_tokens=9, **d.format(bad)))
+            self.assertEqual(r.status, 400, d.path)
+            self.assertIn('schema at /properties/a~1b/not: keyword "not" is not supported', r.error()["message"])
+            if not isinstance(d, Messages):
+                self.assertEqual(r.error()["code"], "unsupported_keyword")
+                self.assertTrue(r.error()["param"].startswith(d.param), r.error())
+            r = self.s.post(d.path, d.body("x", False, max_tokens=9, **d.format({}), **d.tools(None) | {
+                "tool_choice": {"type": "auto"} if isinstance(d, Messages) else "auto"}))
+            self.assertEqual(r.status, 400, r.body)
+            self.assertIn("cannot be combined with tools", r.error()["message"])
+
+    def test_prefix(self):
+        schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}},
+                  "required": ["n"], "additionalProperties": False}
+        ask = lambda prefix: self.s.post("/lagoon/v1/generate", chat(
+            thinking=False, max_tokens=60, format={"type": "json_schema", "schema": schema, "options": {"fast_forward": True}},
+            **{"continue": {"prefix": prefix}}))
+        r = ask('{"n": 1')
+        self.assertEqual(r.status, 200, r.body)
+        self.assertRegex('{"n": 1' + r.json()["text"], r'^\{"n": \d\d?[ \n\t]*\}$')
+        r = ask('{"n": 12}')
+        self.assertEqual((r.json()["text"], r.json()["finish"], r.json()["usage"]["output_tokens"]), ("", "schema", 0))
+        r = ask('{"m')
+        self.assertEqual(r.status, 400)
+        self.assertRegex(r.error()["message"], r'token ".*m" of the prefix .* at byte \d')
+
+
+class Union(lib.Case):
+    def test_a_call_or_a_value(self):
+        schema = {"enum": ["yes", "no"]}
+        with Server(MINI, "--format-with-tools") as s:
+            for i in range(12):
+                d = DIALECTS[i % 4]
+                body = d.body(("Is the sky blue?", "What will the weather be in Paris?")[i % 2], i % 3 == 0, max_tokens=500,
+                              seed=i, **d.format(schema), **d.tools(None) | {
+                                  "tool_choice": {"type": "auto"} if isinstance(d, Messages) else "auto"})
+                r = s.post(d.path, body)
+                self.assertEqual(r.status, 200, r.body)
+                text, calls, end = d.read(r)
+                if end == "tool_calls":
+                    self.assertTrue(good_call(*calls[0]), calls)
+                elif end == "stop":
+                    self.assertIn(json.loads(text), ("yes", "no"))
+
+
+class Strict(lib.Case):
+    def test_calls_follow_their_schema(self):
+        tools = Chat().tools(None)["tools"]
+        for t in tools:
+            t["function"]["strict"] = True
+        calls = 0
+        with Server(MINI, "--strict-tools", "enforce") as s:
+            for i in range(10):
+                r = s.post("/v1/chat/completions", chat("What will the weather be in Paris for 3 days?", tools=tools, seed=i,
+                                                        max_tokens=400, temperature=1.3))
+                self.assertEqual(r.status, 200, r.body)
+                for name, arguments in Chat().read(r)[1]:
+                    calls += 1
+                    if r.json()["choices"][0]["finish_reason"] == "tool_calls":
+                        self.assertTrue(good_call(name, arguments), arguments)
+        self.assertGreater(calls, 0)
+
+
+class Rejecting(lib.Case):
+    def test_forced_tools_reject(self):
+        with Server(MINI, "--forced-tools", "reject") as s:
+            for d in DIALECTS:
+                r = s.post(d.path, d.body("x", False, max_tokens=9, **d.tools("light")))
+                self.assertEqual(r.status, 400, r.body)
+
+
+if __name__ == "__main__":
+    lib.main()
