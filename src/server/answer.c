@@ -569,6 +569,8 @@ static const char *finish_word(const call *c)
         return "cancelled";
     if (c->failed)
         return "error";
+    if (c->sum.finish == LG_FINISH_TOOL_CALLS && c->sum.end != LG_END_CANCELLED)
+        return "tool_calls";
     switch (c->sum.end) {
     case LG_END_CANCELLED: return "cancelled";
     case LG_END_STOP_STRING: return "stop_string";
@@ -576,7 +578,7 @@ static const char *finish_word(const call *c)
     case LG_END_EOG:
     case LG_END_LENGTH: break;
     }
-    return c->sum.finish == LG_FINISH_TOOL_CALLS ? "tool_calls" : c->sum.finish == LG_FINISH_LENGTH ? "length" : "stop";
+    return c->sum.finish == LG_FINISH_LENGTH ? "length" : "stop";
 }
 
 static void log_job(const call *c, int status)

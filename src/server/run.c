@@ -207,25 +207,6 @@ static void measure(run *r, const lg_gen_stats *s)
     lg_jobs_measured(r->s->jobs, prefill, decode);
 }
 
-static void log_cache(const run *r, const lg_gen_stats *s)
-{
-    const lg_cache_found *f = &s->found;
-
-    if (f->diverge == LG_DIVERGE_NO) {
-        LG_DEBUG("cache", "hit", "id=%s tier=%s lcp=%lld k=%lld new=%lld", lg_job_tag(r->job),
-                 lg_cache_from_name(f->from), (long long)f->lcp, (long long)f->cached,
-                 (long long)(s->prompt_tokens - f->cached));
-        return;
-    }
-    LG_INFO("cache", "diverges", "id=%s tier=%s lcp=%lld k=%lld new=%lld at=%lld where=%s message=%d",
-            lg_job_tag(r->job), lg_cache_from_name(f->from), (long long)f->lcp, (long long)f->cached,
-            (long long)(s->prompt_tokens - f->cached), (long long)f->diverge_pos,
-            f->diverge == LG_DIVERGE_SYSTEM    ? "system"
-            : f->diverge == LG_DIVERGE_MESSAGE ? "message"
-                                               : "unknown",
-            f->diverge == LG_DIVERGE_MESSAGE ? f->diverge_message : -1);
-}
-
 // Only where log_content asks for it.
 static void log_content(const run *r)
 {
@@ -259,8 +240,6 @@ static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
     if (!settle(r->job, stats, e))
         return LG_E_CANCELLED;
     measure(r, stats);
-    if (r->first_of_prompt)
-        log_cache(r, stats);
     log_content(r);
     lg_metrics_choice(r->s->metrics, stats, r->n_call, r->first_of_prompt);
     lg_job_put_choice(r->job, r->choice, stats, stats->end == LG_END_STOP_STRING ? stats->stop : -1);

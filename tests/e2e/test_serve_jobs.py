@@ -114,7 +114,7 @@ class Gone(lib.Case):
         self.s.wait_phase("idle")
         self.before = self.s.log().count("status=499")
 
-    def freed(self, start, seconds=0.5):
+    def freed(self, start, seconds=1):
         """The engine is idle again, and the log says that the client went."""
         while self.s.status()["job"]["phase"] != "idle":
             self.assertLess(time.monotonic() - start, seconds)
