@@ -33,12 +33,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const lg_grammar_options options[] = {
         {.whitespace = LG_WS_NATURAL},
+        {.whitespace = LG_WS_COMPACT, .any_order = true},
         {.whitespace = LG_WS_FREE, .ignore_formats = true, .one_of_any = true}};
     uint64_t seed = n;
 
     for (size_t i = 0; i < n; i++)
         seed = seed * 31 + data[i];
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         lg_grammar *g = NULL;
         lg_grammar_error why;
         lg_err err = {0};
