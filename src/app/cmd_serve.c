@@ -1,11 +1,11 @@
 /*
  * app/cmd_serve: `lagoon serve`, which is also the bare `lagoon`: the HTTP server with plain logs on stderr.
  *
- * Signals become bytes on a pipe, so that all work about a stop is done on the main thread; a third one ends the
- * process in the handler, whatever hangs.
+ * Signals become bytes on a pipe, so that all work about a stop is done on the main thread; a third one ends
+ * the process in the handler, whatever hangs.
  *
- * Surprise: records of level info are shown here unless log_level says otherwise: a server that is silent about its
- * requests cannot be looked after.
+ * Surprise: records of level info are shown here unless log_level says otherwise: a server that is silent
+ * about its requests cannot be looked after.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,11 +87,14 @@ static void served_id(const lg_app *app, char *out, size_t n)
 static void warn_about_reach(const lg_app *app)
 {
     const char *host = app->set.host;
-    bool loopback = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+    bool loopback =
+        strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
 
     if (!loopback && app->set.api_key.n == 0 && !*app->set.api_key_file)
-        lg_app_say("warning: listening on %s without an API key: whoever reaches this port can use the model; set "
-                   "api_key", host);
+        lg_app_say(
+            "warning: listening on %s without an API key: whoever reaches this port can use the model; set "
+            "api_key",
+            host);
     if (app->set.log_content)
         lg_app_say("warning: log_content is on: prompts and answers are written into the log");
 }
@@ -105,8 +108,9 @@ static int serve(lg_app *app, const char *id, const lg_engine_params *engine, lg
     if (lg_server_open(&p, &s, err) != LG_OK)
         return lg_app_fail(err);
     warn_about_reach(app);
-    lg_app_say("%s on %s://%s%s%s:%d", id, lg_server_tls(s) ? "https" : "http", strchr(app->set.host, ':') ? "[" : "",
-               app->set.host, strchr(app->set.host, ':') ? "]" : "", lg_server_port(s));
+    lg_app_say("%s on %s://%s%s%s:%d", id, lg_server_tls(s) ? "https" : "http",
+               strchr(app->set.host, ':') ? "[" : "", app->set.host, strchr(app->set.host, ':') ? "]" : "",
+               lg_server_port(s));
     end = lg_server_run(s, signal_pipe[0], err);
     if (end == LG_SERVER_UNLOADED) // nobody waits for the rest of a model that is not wanted any more
         _exit(n_signals > 1 ? LG_EXIT_INTERRUPTED : LG_EXIT_OK);
@@ -145,12 +149,13 @@ static int run(lg_app *app)
 const lg_cmd lg_cmd_serve = {
     .words =
         {.name = "serve",
-         .usage = "[serve] [flags]",
+         .usage = "serve [flags]",
          .summary = "the HTTP server; also without the word",
          .settings = settings,
          .options = options,
-         .notes = "OpenAI and Anthropic clients point at http://127.0.0.1:5241. SIGTERM or Ctrl-C lets the running answer\n"
-                  "finish (stop_grace); a second one cuts it; a third one ends at once."},
+         .notes =
+             "OpenAI and Anthropic clients point at http://127.0.0.1:5241. SIGTERM or Ctrl-C lets the running answer\n"
+             "finish (stop_grace); a second one cuts it; a third one ends at once."},
     .own_bytes = sizeof(own),
     .run = run,
 };

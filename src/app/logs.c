@@ -1,6 +1,6 @@
 /*
- * app/logs: see logs.h. A record comes as the text line that base/log made; JSON is made from it, since values are
- * written as key=value with quotes around those that hold blanks.
+ * app/logs: see logs.h. A record comes as the text line that base/log made; JSON is made from it, since
+ * values are written as key=value with quotes around those that hold blanks.
  */
 #include "app/logs.h"
 

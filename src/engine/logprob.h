@@ -1,6 +1,6 @@
 /*
- * engine/logprob: log-probabilities of a token and of the likeliest ones, from a row of logits as the model gave
- * them: before temperature and truncation (api.md 1.9).
+ * engine/logprob: log-probabilities of a token and of the likeliest ones, from a row of logits as the model
+ * gave them: before temperature and truncation (api.md 1.9).
  */
 #ifndef LG_ENGINE_LOGPROB_H
 #define LG_ENGINE_LOGPROB_H

@@ -1,12 +1,14 @@
 /*
- * server/answer: one request from its headers to its last byte, on the connection's thread: route, guard, parse, queue,
- * and then the job's events through the dialect, streamed or collected.
+ * server/answer: one request from its headers to its last byte, on the connection's thread: route, guard,
+ * parse, queue, and then the job's events through the dialect, streamed or collected.
  *
- * The state of a request is a `call` in the request's arena. While it waits for the engine it looks at the socket
- * (lg_http_wait); a client that is gone cancels its job, and the connection leaves without waiting for the engine.
+ * The state of a request is a `call` in the request's arena. While it waits for the engine it looks at the
+ * socket (lg_http_wait); a client that is gone cancels its job, and the connection leaves without waiting for
+ * the engine.
  *
- * Surprise: the end of a client's input alone does not say that it is gone. A stream answers it with a keep-alive at
- * once, which a dead peer meets with a reset; where nothing may be written yet it counts as gone (api.md 1.6).
+ * Surprise: the end of a client's input alone does not say that it is gone. A stream answers it with a
+ * keep-alive at once, which a dead peer meets with a reset; where nothing may be written yet it counts as
+ * gone (api.md 1.6).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,7 +150,8 @@ static lg_status refuse_coding(const lg_request *rq, lg_api_error *e)
 
     if (coding.n == 0 || lg_str_eqz(coding, "identity"))
         return LG_OK;
-    return lg_api_fail(e, LG_API_MEDIA_TYPE, "content-encoding", "Content-Encoding %.*s is not supported; send the body plain",
+    return lg_api_fail(e, LG_API_MEDIA_TYPE, "content-encoding",
+                       "Content-Encoding %.*s is not supported; send the body plain",
                        (int)(coding.n < 40 ? coding.n : 40), coding.p);
 }
 
@@ -166,9 +169,11 @@ static lg_status no_route(call *c, lg_api_error *e)
     int shown = (int)(c->rq->target.n < 120 ? c->rq->target.n : 120);
 
     if (n == 0)
-        LG_INFO("http", "unknown-path", "path=\"%.*s\" (further ones are not logged)", shown, c->rq->target.p);
+        LG_INFO("http", "unknown-path", "path=\"%.*s\" (further ones are not logged)", shown,
+                c->rq->target.p);
     return lg_api_fail(e, LG_API_NOT_FOUND, NULL, "%.*s %.*s is nothing that this server has",
-                       (int)(c->rq->method.n < 20 ? c->rq->method.n : 20), c->rq->method.p, shown, c->rq->target.p);
+                       (int)(c->rq->method.n < 20 ? c->rq->method.n : 20), c->rq->method.p, shown,
+                       c->rq->target.p);
 }
 
 static lg_status check(call *c, lg_found found, lg_response *out, lg_api_error *e)
@@ -184,7 +189,8 @@ static lg_status check(call *c, lg_found found, lg_response *out, lg_api_error *
         return no_route(c, e);
     if (found == LG_FOUND_METHOD) {
         lg_response_header(out, "Allow", "%s", c->route->post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
-        return lg_api_fail(e, LG_API_METHOD, NULL, "%s takes %s", c->route->path, c->route->post ? "POST" : "GET");
+        return lg_api_fail(e, LG_API_METHOD, NULL, "%s takes %s", c->route->path,
+                           c->route->post ? "POST" : "GET");
     }
     LG_TRY(refuse_coding(c->rq, e));
     if (!c->route->loading && atomic_load(&c->s->service) == &c->s->loading)
@@ -337,8 +343,8 @@ static void let_go(call *c)
         lg_jobs_cancel(c->s->jobs, c->job);
 }
 
-/* Opening events show how much of the prompt is cached. A job that runs at once knows that in a moment: its first
- * event says so. */
+/* Opening events show how much of the prompt is cached. A job that runs at once knows that in a moment: its
+ * first event says so. */
 static void open_stream(call *c, lg_buf *out)
 {
     lg_job_event ev;
@@ -484,9 +490,10 @@ static void serve_job(call *c, lg_response *out)
         respond_error(c, &e, out);
         return;
     }
-    LG_INFO("http", "admit", "id=%s dialect=%s client=%s in=%lld cached=%lld queue=%d req=%s", lg_job_tag(c->job),
-            c->route->name, c->rq->client[0] ? c->rq->client : "-", (long long)c->admission.prompt_tokens,
-            (long long)c->admission.cached_tokens, c->admission.queue_position, c->rq->id);
+    LG_INFO("http", "admit", "id=%s dialect=%s client=%s in=%lld cached=%lld queue=%d req=%s",
+            lg_job_tag(c->job), c->route->name, c->rq->client[0] ? c->rq->client : "-",
+            (long long)c->admission.prompt_tokens, (long long)c->admission.cached_tokens,
+            c->admission.queue_position, c->rq->id);
     if (c->job->stream || c->spaces)
         start_stream(c, out);
     else
@@ -589,16 +596,19 @@ static void log_job(const call *c, int status)
     char accept[32] = "";
 
     if (s->draft.drafted > 0)
-        (void)snprintf(accept, sizeof accept, " accept=%.2f", (double)s->draft.accepted / (double)s->draft.drafted);
-    LG_INFO("http", "done",
-            "id=%s dialect=%s client=%s status=%d in=%lld cached=%lld think=%lld out=%lld tools=%d queue_ms=%llu "
-            "ttft_ms=%llu tok_s=%.1f%s finish=%s%s%s",
-            lg_job_tag(c->job), c->route->name, c->rq->client[0] ? c->rq->client : "-", status,
-            (long long)c->job->prompt.n, (long long)s->cached_tokens, (long long)s->think_tokens,
-            (long long)(s->output_tokens - s->think_tokens), c->n_call,
-            (unsigned long long)lg_job_queue_us(c->job) / 1000,
-            (unsigned long long)(c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0), rate, accept, finish_word(c),
-            c->failed ? " code=" : "", c->failed ? (c->error.code[0] ? c->error.code : "error") : "");
+        (void)snprintf(accept, sizeof accept, " accept=%.2f",
+                       (double)s->draft.accepted / (double)s->draft.drafted);
+    LG_INFO(
+        "http", "done",
+        "id=%s dialect=%s client=%s status=%d in=%lld cached=%lld think=%lld out=%lld tools=%d queue_ms=%llu "
+        "ttft_ms=%llu tok_s=%.1f%s finish=%s%s%s",
+        lg_job_tag(c->job), c->route->name, c->rq->client[0] ? c->rq->client : "-", status,
+        (long long)c->job->prompt.n, (long long)s->cached_tokens, (long long)s->think_tokens,
+        (long long)(s->output_tokens - s->think_tokens), c->n_call,
+        (unsigned long long)lg_job_queue_us(c->job) / 1000,
+        (unsigned long long)(c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0), rate, accept,
+        finish_word(c), c->failed ? " code=" : "",
+        c->failed ? (c->error.code[0] ? c->error.code : "error") : "");
 }
 
 void lg_answer_done(void *ctx, lg_request *rq, int status)

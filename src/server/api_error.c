@@ -1,5 +1,6 @@
 /*
- * server/api_error: see api_error.h. The one table of kinds; everything that depends on the kind of an error is in it.
+ * server/api_error: see api_error.h. The one table of kinds; everything that depends on the kind of an error
+ * is in it.
  */
 #include "server/api_error.h"
 

@@ -1,10 +1,10 @@
 /*
  * server/events: a job and its event queue (jobs.h): two buffers of records. The engine appends to one, the
- * connection reads the other, and they change places when the reader's is used up; so the lock is held for a copy,
- * and text stays valid until the next take.
+ * connection reads the other, and they change places when the reader's is used up; so the lock is held for a
+ * copy, and text stays valid until the next take.
  *
- * Surprise: the reader is woken only when it said that it found nothing, so that a busy connection costs the engine no
- * system call.
+ * Surprise: the reader is woken only when it said that it found nothing, so that a busy connection costs the
+ * engine no system call.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -216,7 +216,8 @@ void lg_job_put_error(lg_job *job, const lg_api_error *e)
 
 static void name_call(lg_job *job, int choice, int call)
 {
-    static const char letters[] = "0123456789abcdefghijkmnopqrstuvwxyz"; // 35; a byte above 244 is drawn again
+    // 35; a byte above 244 is drawn again
+    static const char letters[] = "0123456789abcdefghijkmnopqrstuvwxyz";
     const char *prefix = job->dialect && job->dialect->shape == LG_SHAPE_ANTHROPIC ? "toolu_" : "call_";
     lg_job_call_name *c = calloc(1, sizeof *c);
     size_t n = strlen(prefix);
@@ -248,7 +249,8 @@ void lg_job_put_reply(lg_job *job, int choice, const lg_event *ev)
     if (ev->kind == LG_EV_TOOL_START)
         name_call(job, choice, ev->call);
     put(job,
-        &(record){.kind = LG_JOB_REPLY, .choice = choice, .a = ev->kind, .b = ev->call, .n = (uint32_t)ev->text.n},
+        &(record){
+            .kind = LG_JOB_REPLY, .choice = choice, .a = ev->kind, .b = ev->call, .n = (uint32_t)ev->text.n},
         ev->text.p);
 }
 

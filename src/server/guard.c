@@ -93,7 +93,8 @@ lg_status lg_guard_create(const lg_settings *set, lg_guard **out, lg_err *err)
     for (size_t i = 0; i < set->cors.n; i++) {
         const char *v = set->cors.v[i];
 
-        if (strcasecmp(v, "yes") == 0 || strcasecmp(v, "true") == 0 || strcasecmp(v, "on") == 0 || strcmp(v, "*") == 0)
+        if (strcasecmp(v, "yes") == 0 || strcasecmp(v, "true") == 0 || strcasecmp(v, "on") == 0 ||
+            strcmp(v, "*") == 0)
             g->cors_any = g->cors_on = true;
         else if (*v && strcasecmp(v, "off") != 0 && strcasecmp(v, "no") != 0 && strcasecmp(v, "false") != 0)
             g->cors_on = true;
@@ -206,7 +207,8 @@ static bool json_type(lg_str type)
     static const char want[] = "application/json";
     size_t n = sizeof want - 1;
 
-    return type.n >= n && strncasecmp(type.p, want, n) == 0 && (type.n == n || type.p[n] == ';' || type.p[n] == ' ');
+    return type.n >= n && strncasecmp(type.p, want, n) == 0 &&
+           (type.n == n || type.p[n] == ';' || type.p[n] == ' ');
 }
 
 lg_status lg_guard_site(const lg_guard *g, const lg_request *rq, lg_api_error *e)
@@ -220,9 +222,10 @@ lg_status lg_guard_site(const lg_guard *g, const lg_request *rq, lg_api_error *e
     if (origin.n == 0 || g->cors_any || listed_origin(g, origin) || !foreign(rq, origin))
         return LG_OK;
     if (lg_str_eqz(rq->method, "POST") && !json_type(lg_request_header(rq, "content-type")))
-        return lg_api_fail(e, LG_API_FORBIDDEN, NULL,
-                           "a page of another site (Origin %.*s) may not call this server; the setting cors allows it",
-                           (int)(origin.n < 200 ? origin.n : 200), origin.p);
+        return lg_api_fail(
+            e, LG_API_FORBIDDEN, NULL,
+            "a page of another site (Origin %.*s) may not call this server; the setting cors allows it",
+            (int)(origin.n < 200 ? origin.n : 200), origin.p);
     return LG_OK;
 }
 
@@ -292,8 +295,9 @@ lg_status lg_guard_key(const lg_guard *g, lg_request *rq, lg_api_error *e)
     if (!k)
         k = find_key(g, trimmed(lg_request_header(rq, "api-key")));
     if (!k)
-        return lg_api_fail(e, LG_API_KEY, NULL,
-                           "no valid API key: send one as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
+        return lg_api_fail(
+            e, LG_API_KEY, NULL,
+            "no valid API key: send one as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"");
     rq->key = k->hash;
     if (k->name)
         (void)snprintf(rq->client, sizeof rq->client, "%s", k->name);

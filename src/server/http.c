@@ -1,12 +1,13 @@
 /*
  * server/http: see http.h. libmicrohttpd with a thread for each connection.
  *
- * A connection is in one phase at a time (reading headers, reading a body, busy, sending, idle); the watching thread
- * looks at the phase and at the time since something last happened in it. It ends a connection by shutting its socket
- * down, which wakes whoever waits on it.
+ * A connection is in one phase at a time (reading headers, reading a body, busy, sending, idle); the watching
+ * thread looks at the phase and at the time since something last happened in it. It ends a connection by
+ * shutting its socket down, which wakes whoever waits on it.
  *
- * Surprise: a response cannot be queued in the middle of a body, and one sent while the client still writes is lost in
- * the reset that follows. So a refused body is read to its end and thrown away, up to DRAIN_MAX bytes.
+ * Surprise: a response cannot be queued in the middle of a body, and one sent while the client still writes
+ * is lost in the reset that follows. So a refused body is read to its end and thrown away, up to DRAIN_MAX
+ * bytes.
  */
 #include "server/http.h"
 
@@ -97,7 +98,8 @@ static conn *conn_of(struct MHD_Connection *mc)
 
 // --- connections ---
 
-static void connected(void *cls, struct MHD_Connection *mc, void **slot, enum MHD_ConnectionNotificationCode what)
+static void connected(void *cls, struct MHD_Connection *mc, void **slot,
+                      enum MHD_ConnectionNotificationCode what)
 {
     lg_http *h = cls;
     conn *c = *slot;
@@ -367,8 +369,8 @@ static void refuse(exchange *x, int status)
     h->p.handler.refuse(h->p.handler.ctx, &x->rq, status, &x->out);
 }
 
-/* Straight onto the socket: for a connection whose thread cannot answer because it waits for bytes. On TLS there
- * is only the end. */
+/* Straight onto the socket: for a connection whose thread cannot answer because it waits for bytes. On TLS
+ * there is only the end. */
 static void refuse_raw(conn *c, int status)
 {
     lg_http *h = c->h;
@@ -378,8 +380,9 @@ static void refuse_raw(conn *c, int status)
     lg_response_init(&r);
     lg_buf_init(&text, 4096);
     h->p.handler.refuse(h->p.handler.ctx, NULL, status, &r);
-    (void)lg_buf_addf(&text, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n", status,
-                      MHD_get_reason_phrase_for((unsigned)status), r.type, r.body.n);
+    (void)lg_buf_addf(&text,
+                      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n",
+                      status, MHD_get_reason_phrase_for((unsigned)status), r.type, r.body.n);
     for (int i = 0; i < r.n_header; i++)
         (void)lg_buf_addf(&text, "%s: %s\r\n", r.header[i].name, r.header[i].value);
     (void)lg_buf_addz(&text, "\r\n");
@@ -513,7 +516,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mc, const ch
 
 // --- slow peers ---
 
-// Bytes that the peer's system has acknowledged, or 0 where that cannot be asked; *waiting: some are still to go.
+// Bytes that the peer's system has acknowledged, or 0 where that cannot be asked; *waiting: some are still to
+// go.
 static unsigned long long acked_bytes(int fd, bool *waiting)
 {
 #if defined(__linux__)
@@ -647,8 +651,9 @@ static lg_status open_socket(const lg_http_params *p, int *fd, int *port, lg_err
     }
     freeaddrinfo(list);
     if (*fd < 0)
-        return LG_FAIL(err, LG_E_IO, "cannot listen on %s port %d: %s%s", p->host, p->port, strerror(why),
-                       why == EADDRINUSE ? "; another program has it: end that one, or choose another with --port" : "");
+        return LG_FAIL(
+            err, LG_E_IO, "cannot listen on %s port %d: %s%s", p->host, p->port, strerror(why),
+            why == EADDRINUSE ? "; another program has it: end that one, or choose another with --port" : "");
     *port = p->port;
     if (getsockname(*fd, (struct sockaddr *)&own, &n) == 0) {
         if (own.ss_family == AF_INET)
@@ -680,12 +685,13 @@ static struct MHD_Daemon *start_daemon(lg_http *h)
         {MHD_OPTION_END, 0, NULL},
     };
 
-    return MHD_start_daemon(flags, 0, may_connect, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL,
-                            MHD_OPTION_LISTEN_SOCKET, h->listen_fd, MHD_OPTION_NOTIFY_CONNECTION, connected, h,
-                            MHD_OPTION_NOTIFY_COMPLETED, finished, h, MHD_OPTION_URI_LOG_CALLBACK, first_line, h,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->p.max_connections + 64,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_THREAD_STACK_SIZE,
-                            (size_t)STACK_BYTES, MHD_OPTION_ARRAY, h->p.tls_cert ? tls : &tls[2], MHD_OPTION_END);
+    return MHD_start_daemon(flags, 0, may_connect, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER,
+                            on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
+                            MHD_OPTION_NOTIFY_CONNECTION, connected, h, MHD_OPTION_NOTIFY_COMPLETED, finished,
+                            h, MHD_OPTION_URI_LOG_CALLBACK, first_line, h, MHD_OPTION_CONNECTION_LIMIT,
+                            (unsigned)h->p.max_connections + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                            (size_t)POOL_BYTES, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,
+                            MHD_OPTION_ARRAY, h->p.tls_cert ? tls : &tls[2], MHD_OPTION_END);
 }
 
 lg_status lg_http_open(const lg_http_params *p, lg_http **out, lg_err *err)
@@ -705,9 +711,10 @@ lg_status lg_http_open(const lg_http_params *p, lg_http **out, lg_err *err)
         goto out;
     h->daemon = start_daemon(h);
     if (!h->daemon) {
-        st = LG_FAIL(err, LG_E_IO, "%s",
-                     p->tls_cert ? "cannot start: are --tls-cert and --tls-key PEM files that belong together?"
-                                 : "the HTTP server cannot start");
+        st =
+            LG_FAIL(err, LG_E_IO, "%s",
+                    p->tls_cert ? "cannot start: are --tls-cert and --tls-key PEM files that belong together?"
+                                : "the HTTP server cannot start");
         goto out;
     }
     if (pthread_create(&h->watcher, NULL, watch, h) != 0) {

@@ -9,8 +9,8 @@
  * refused), then `handle`, then the response goes out, then `done`. Everything in lg_request lives until
  * `done` returned.
  *
- * Surprise: while a handler waits, libmicrohttpd does not notice that the client is gone. Whoever waits for the
- * engine does so in lg_http_wait, which does.
+ * Surprise: while a handler waits, libmicrohttpd does not notice that the client is gone. Whoever waits for
+ * the engine does so in lg_http_wait, which does.
  */
 #ifndef LG_SERVER_HTTP_H
 #define LG_SERVER_HTTP_H
@@ -47,9 +47,9 @@ struct lg_request {
 
 typedef enum lg_stream_state { LG_STREAM_MORE, LG_STREAM_END, LG_STREAM_BROKEN } lg_stream_state;
 
-/* A body that is made while it is sent. `next` blocks until it has appended at least one byte to `out` (MORE),
- * or there will be none (END), or the client is gone (BROKEN: the connection is closed without a proper end).
- * `free` is called once, whatever happened. */
+/* A body that is made while it is sent. `next` blocks until it has appended at least one byte to `out`
+ * (MORE), or there will be none (END), or the client is gone (BROKEN: the connection is closed without a
+ * proper end). `free` is called once, whatever happened. */
 typedef struct lg_stream {
     lg_stream_state (*next)(void *ctx, lg_buf *out);
     void (*free)(void *ctx);
@@ -79,7 +79,8 @@ typedef struct lg_http_handler {
     void (*begin)(void *ctx, lg_request *rq, lg_response *out);
     /* The body is complete. Must give a response. */
     void (*handle)(void *ctx, lg_request *rq, lg_response *out);
-    /* A request that the transport itself refuses: fill body and headers for this status (408, 413, 431, 429, 500). */
+    /* A request that the transport itself refuses: fill body and headers for this status (408, 413, 431, 429,
+     * 500). */
     void (*refuse)(void *ctx, const lg_request *rq, int status, lg_response *out);
     /* The response is out, or the connection is gone. */
     void (*done)(void *ctx, lg_request *rq, int status);

@@ -1,6 +1,7 @@
 /*
- * server/idle: what the engine does while nobody asks: it evaluates the last conversation as it will be rendered when
- * the user speaks next (cache.md 11). Thinking of finished turns is not part of that, so those rows are new.
+ * server/idle: what the engine does while nobody asks: it evaluates the last conversation as it will be
+ * rendered when the user speaks next (cache.md 11). Thinking of finished turns is not part of that, so those
+ * rows are new.
  *
  * Engine thread. Gives way within a chunk to any request (lg_jobs_idle_cancel).
  */
@@ -12,8 +13,8 @@
 
 enum { ARENA_BYTES = 256 << 20 };
 
-/* The history, the answer, and an empty message of the user's behind it; *cut is where that message starts, in
- * tokens. */
+/* The history, the answer, and an empty message of the user's behind it; *cut is where that message starts,
+ * in tokens. */
 static lg_status render_next(lg_server *s, lg_arena *a, lg_ids *ids, lg_rendered *r, size_t *cut, lg_err *err)
 {
     const lg_chat *h = s->last->history;

@@ -83,7 +83,8 @@ static lg_status refused(const lg_jobs *q, lg_api_error *e)
     switch (q->state) {
     case LG_JOBS_LOADING: return lg_api_fail(e, LG_API_LOADING, NULL, "Loading model");
     case LG_JOBS_STOPPING: return lg_api_fail(e, LG_API_STOPPING, NULL, "the server is shutting down");
-    case LG_JOBS_FAILED: return lg_api_fail(e, LG_API_INTERNAL, NULL, "the model is not available; see the log");
+    case LG_JOBS_FAILED:
+        return lg_api_fail(e, LG_API_INTERNAL, NULL, "the model is not available; see the log");
     case LG_JOBS_READY: break;
     }
     return LG_OK;
@@ -96,7 +97,8 @@ lg_status lg_jobs_reserve(lg_jobs *q, lg_api_error *e)
     lock(q);
     st = refused(q, e);
     if (st == LG_OK && q->n_reserved + q->n_waiting + (q->running ? 1 : 0) > q->capacity)
-        st = lg_api_fail(e, LG_API_QUEUE_FULL, NULL, "the queue is full: %d requests wait; try again in a moment",
+        st = lg_api_fail(e, LG_API_QUEUE_FULL, NULL,
+                         "the queue is full: %d requests wait; try again in a moment",
                          q->n_waiting + q->n_reserved);
     if (st == LG_OK)
         q->n_reserved++;
@@ -288,13 +290,15 @@ static void wait_for_change(lg_jobs *q, int ms)
 static void begin(lg_jobs *q, lg_job *job)
 {
     struct lg_job_private *v = job->priv;
-    double prefill = q->prefill > 0 ? q->prefill : FIRST_PREFILL, decode = q->decode > 0 ? q->decode : FIRST_DECODE;
+    double prefill = q->prefill > 0 ? q->prefill : FIRST_PREFILL,
+           decode = q->decode > 0 ? q->decode : FIRST_DECODE;
 
     unlink_job(q, job);
     q->running = job;
     v->state = LG_JOB_RUNS;
     v->start_us = lg_now_us();
-    v->deadline_us = v->start_us + lg_jobs_ceiling_us(v->uncached, job->max_tokens * job->n_choice, prefill, decode);
+    v->deadline_us =
+        v->start_us + lg_jobs_ceiling_us(v->uncached, job->max_tokens * job->n_choice, prefill, decode);
 }
 
 lg_job *lg_jobs_next(lg_jobs *q, int idle_ms, lg_jobs_cached_fn cached, void *ctx, bool *stop)

@@ -5,9 +5,9 @@
  * frees it. So a connection whose client is gone leaves at once and the engine ends the job when it sees the
  * cancel flag.
  *
- * Threads: one mutex for the queue, held for a look or a change only, and one for each job's events. Connections
- * reserve, submit, take and cancel; the engine thread takes the next job, puts events and ends it; the watching
- * thread calls lg_jobs_tick.
+ * Threads: one mutex for the queue, held for a look or a change only, and one for each job's events.
+ * Connections reserve, submit, take and cancel; the engine thread takes the next job, puts events and ends
+ * it; the watching thread calls lg_jobs_tick.
  *
  * Surprise: an event queue has no bound but the reply's own: a slow reader costs memory, never engine time.
  */
@@ -41,8 +41,8 @@ void lg_jobs_unreserve(lg_jobs *q);
 LG_NODISCARD lg_status lg_job_create(size_t arena_limit, lg_job **out, lg_err *err);
 void lg_job_release(lg_job *job); /* takes NULL; one holder less */
 
-/* Into the queue, on success with the engine as second holder. Draws the seed when the job wants that. LG_E_INPUT
- * with *e filled when the server is stopping. The reservation is used up either way. */
+/* Into the queue, on success with the engine as second holder. Draws the seed when the job wants that.
+ * LG_E_INPUT with *e filled when the server is stopping. The reservation is used up either way. */
 LG_NODISCARD lg_status lg_jobs_submit(lg_jobs *q, lg_job *job, lg_job_admission *a, lg_api_error *e);
 /* The next event, or false: none yet, and lg_job_fd becomes readable when there is one. */
 bool lg_job_take(lg_job *job, lg_job_event *ev);
@@ -54,8 +54,8 @@ void lg_jobs_cancel(lg_jobs *q, lg_job *job);
 
 /* Estimate of the tokens of a prompt that need no prefill; engine thread. */
 typedef int64_t (*lg_jobs_cached_fn)(void *ctx, const lg_job *job);
-/* The next job, which then runs. NULL after `idle_ms` without one (< 0: wait for ever), or with *stop when the
- * server stops and nothing is left. */
+/* The next job, which then runs. NULL after `idle_ms` without one (< 0: wait for ever), or with *stop when
+ * the server stops and nothing is left. */
 lg_job *lg_jobs_next(lg_jobs *q, int idle_ms, lg_jobs_cached_fn cached, void *ctx, bool *stop);
 /* True when a job waits: idle work gives way. */
 bool lg_jobs_waiting(lg_jobs *q);
@@ -105,7 +105,8 @@ typedef struct lg_job_row {
     int priority;
     bool running, stream;
 } lg_job_row;
-/* Up to `max` rows in the order in which they will run (the running one first); returns how many there are. */
+/* Up to `max` rows in the order in which they will run (the running one first); returns how many there are.
+ */
 size_t lg_jobs_list(lg_jobs *q, lg_job_row *out, size_t max);
 
 /* Short id of the log, "r-7f3a"; times of the job's life. */

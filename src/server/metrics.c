@@ -11,16 +11,18 @@
 
 enum { N_NAME = 32, N_STATUS = 16, N_BUCKET = 16 };
 
-static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 429, 431, 499, 500, 501, 503};
+static const int statuses[] = {200, 204, 400, 401, 403, 404, 405, 408,
+                               413, 415, 429, 431, 499, 500, 501, 503};
 _Static_assert(sizeof statuses / sizeof statuses[0] == N_STATUS, "a column for each status");
 
 typedef struct histogram {
     atomic_ullong bucket[N_BUCKET + 1], count, sum; // sum in the unit of the bounds times 1e6
 } histogram;
 
-static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
-static const double tokens[] = {16, 64, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768, 65536, 98304,
-                                131072, 262144};
+static const double seconds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                 0.5,   1,      2.5,   5,    10,    30,   60,  300};
+static const double tokens[] = {16,    64,    256,   512,   1024,  2048,  4096,   8192,
+                                12288, 16384, 24576, 32768, 65536, 98304, 131072, 262144};
 
 struct lg_metrics {
     atomic_ullong requests[N_NAME + 1][N_STATUS];
@@ -122,7 +124,8 @@ static void one(lg_buf *out, const char *name, const char *type, const char *hel
     (void)lg_buf_addf(out, "%s %.15g\n", name, v);
 }
 
-static void write_histogram(lg_buf *out, const char *name, const char *help, histogram *h, const double *bound)
+static void write_histogram(lg_buf *out, const char *name, const char *help, histogram *h,
+                            const double *bound)
 {
     unsigned long long sum = 0;
 
@@ -138,12 +141,14 @@ static void write_histogram(lg_buf *out, const char *name, const char *help, his
 
 static void write_requests(lg_metrics *m, lg_buf *out)
 {
-    head(out, "lagoon_requests_total", "counter", "responses by dialect and status; 499: the client went away");
+    head(out, "lagoon_requests_total", "counter",
+         "responses by dialect and status; 499: the client went away");
     for (size_t i = 0; i <= N_NAME; i++)
         for (size_t k = 0; k < N_STATUS; k++)
             if (get(&m->requests[i][k]) > 0)
                 (void)lg_buf_addf(out, "lagoon_requests_total{dialect=\"%s\",status=\"%d\"} %llu\n",
-                                  i < N_NAME ? lg_route_name(i) : "none", statuses[k], get(&m->requests[i][k]));
+                                  i < N_NAME ? lg_route_name(i) : "none", statuses[k],
+                                  get(&m->requests[i][k]));
 }
 
 static unsigned long long of_status(lg_metrics *m, int status)
@@ -162,7 +167,8 @@ static void write_exits(lg_metrics *m, lg_buf *out)
 
     head(out, "lagoon_thinking_exit_total", "counter", "replies by how their thinking ended");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        (void)lg_buf_addf(out, "lagoon_thinking_exit_total{phase=\"%s\"} %llu\n", names[i], get(&m->exits[i]));
+        (void)lg_buf_addf(out, "lagoon_thinking_exit_total{phase=\"%s\"} %llu\n", names[i],
+                          get(&m->exits[i]));
 }
 
 static void write_cache(lg_metrics *m, const lg_snapshot *s, lg_buf *out)
@@ -174,27 +180,31 @@ static void write_cache(lg_metrics *m, const lg_snapshot *s, lg_buf *out)
     one(out, "lagoon_prefix_cache_misses_total", "counter", "prompts of which nothing was cached",
         (double)get(&m->hits[LG_CACHE_NONE]));
     head(out, "lagoon_prefix_cache_bytes", "gauge", "memory of conversations that are not live");
-    (void)lg_buf_addf(out, "lagoon_prefix_cache_bytes{tier=\"host\"} %llu\n", (unsigned long long)s->cache.now.bytes);
+    (void)lg_buf_addf(out, "lagoon_prefix_cache_bytes{tier=\"host\"} %llu\n",
+                      (unsigned long long)s->cache.now.bytes);
     head(out, "lagoon_prefix_cache_budget_bytes", "gauge", "most of it");
     (void)lg_buf_addf(out, "lagoon_prefix_cache_budget_bytes{tier=\"host\"} %llu\n",
                       (unsigned long long)s->cache.now.budget_bytes);
     one(out, "lagoon_prefix_cache_slots", "gauge", "conversations in memory", s->cache.now.slots);
-    one(out, "lagoon_prefix_cache_avoidable_tokens_total", "counter", "shared with the cache and computed all the same",
-        (double)s->cache.avoidable_tokens);
+    one(out, "lagoon_prefix_cache_avoidable_tokens_total", "counter",
+        "shared with the cache and computed all the same", (double)s->cache.avoidable_tokens);
 }
 
 // The names that dashboards made for llama-server look for.
 static void write_llamacpp(lg_metrics *m, double running, double waiting, lg_buf *out)
 {
-    double prompt = (double)get(&m->prompt) - (double)get(&m->cached), prompt_s = (double)get(&m->prompt_us) / 1e6;
+    double prompt = (double)get(&m->prompt) - (double)get(&m->cached),
+           prompt_s = (double)get(&m->prompt_us) / 1e6;
     double made = (double)get(&m->generated), made_s = (double)get(&m->decode_us) / 1e6;
 
     one(out, "llamacpp:prompt_tokens_total", "counter", "prompt tokens processed", prompt);
     one(out, "llamacpp:prompt_seconds_total", "counter", "time of prompt processing", prompt_s);
     one(out, "llamacpp:tokens_predicted_total", "counter", "generated tokens", made);
     one(out, "llamacpp:tokens_predicted_seconds_total", "counter", "time of generation", made_s);
-    one(out, "llamacpp:prompt_tokens_seconds", "gauge", "mean prompt tokens a second", prompt_s > 0 ? prompt / prompt_s : 0);
-    one(out, "llamacpp:predicted_tokens_seconds", "gauge", "mean generated tokens a second", made_s > 0 ? made / made_s : 0);
+    one(out, "llamacpp:prompt_tokens_seconds", "gauge", "mean prompt tokens a second",
+        prompt_s > 0 ? prompt / prompt_s : 0);
+    one(out, "llamacpp:predicted_tokens_seconds", "gauge", "mean generated tokens a second",
+        made_s > 0 ? made / made_s : 0);
     one(out, "llamacpp:requests_processing", "gauge", "requests that run", running);
     one(out, "llamacpp:requests_deferred", "gauge", "requests that wait", waiting);
 }
@@ -207,15 +217,19 @@ void lg_metrics_write(lg_metrics *m, const lg_snapshot *s, lg_jobs *q, lg_buf *o
 
     write_requests(m, out);
     one(out, "lagoon_prompt_tokens_total", "counter", "tokens of prompts", (double)get(&m->prompt));
-    one(out, "lagoon_prompt_tokens_cached_total", "counter", "of these, found in the cache", (double)get(&m->cached));
+    one(out, "lagoon_prompt_tokens_cached_total", "counter", "of these, found in the cache",
+        (double)get(&m->cached));
     one(out, "lagoon_generated_tokens_total", "counter", "tokens of replies", (double)get(&m->generated));
     one(out, "lagoon_reasoning_tokens_total", "counter", "of these, thinking", (double)get(&m->reasoning));
     one(out, "lagoon_prompt_seconds_total", "counter", "time of prefill", (double)get(&m->prompt_us) / 1e6);
     one(out, "lagoon_decode_seconds_total", "counter", "time of decoding", (double)get(&m->decode_us) / 1e6);
     one(out, "lagoon_tool_calls_total", "counter", "tool calls begun", (double)get(&m->tool_calls));
-    one(out, "lagoon_queue_rejected_total", "counter", "requests answered with 429", (double)of_status(m, 429));
-    one(out, "lagoon_cancelled_total", "counter", "requests whose client went away", (double)get(&m->cancelled));
-    one(out, "lagoon_draft_tokens_total", "counter", "drafted tokens that were verified", (double)get(&m->drafted));
+    one(out, "lagoon_queue_rejected_total", "counter", "requests answered with 429",
+        (double)of_status(m, 429));
+    one(out, "lagoon_cancelled_total", "counter", "requests whose client went away",
+        (double)get(&m->cancelled));
+    one(out, "lagoon_draft_tokens_total", "counter", "drafted tokens that were verified",
+        (double)get(&m->drafted));
     one(out, "lagoon_draft_accepted_total", "counter", "of these, accepted", (double)get(&m->accepted));
     write_cache(m, s, out);
     write_exits(m, out);
@@ -224,8 +238,10 @@ void lg_metrics_write(lg_metrics *m, const lg_snapshot *s, lg_jobs *q, lg_buf *o
     one(out, "lagoon_kv_tokens_used", "gauge", "tokens of the live sequence", (double)s->kv_tokens);
     one(out, "lagoon_kv_tokens_capacity", "gauge", "context length", (double)s->n_ctx);
     one(out, "lagoon_model_loaded", "gauge", "1 when requests are served", s->phase != LG_NOW_LOADING);
-    write_histogram(out, "lagoon_ttft_seconds", "from the start of the work to the first token", &m->ttft, seconds);
-    write_histogram(out, "lagoon_inter_token_seconds", "mean time between tokens of a reply", &m->between, seconds);
+    write_histogram(out, "lagoon_ttft_seconds", "from the start of the work to the first token", &m->ttft,
+                    seconds);
+    write_histogram(out, "lagoon_inter_token_seconds", "mean time between tokens of a reply", &m->between,
+                    seconds);
     write_histogram(out, "lagoon_queue_wait_seconds", "time in the queue", &m->queue, seconds);
     write_histogram(out, "lagoon_request_seconds", "whole requests", &m->request, seconds);
     write_histogram(out, "lagoon_prompt_length_tokens", "prompt lengths", &m->length, tokens);

@@ -28,8 +28,11 @@
 #define LG_HAVE_UTILITIES 0
 #endif
 
-#define JOB(at, setting_, d) \
-    {.path = (at), .name = #d, .kind = LG_ROUTE_JOB, .post = true, .setting = (setting_), .dialect = &lg_dialect_##d}
+#define JOB(at, setting_, d)                                                                 \
+    {                                                                                        \
+        .path = (at), .name = #d, .kind = LG_ROUTE_JOB, .post = true, .setting = (setting_), \
+        .dialect = &lg_dialect_##d                                                           \
+    }
 
 static const lg_route routes[] = {
 #if LG_HAVE_CHAT
@@ -45,22 +48,44 @@ static const lg_route routes[] = {
     JOB("/infill", "llama", infill),
 #endif
 #if LG_HAVE_MESSAGES
-    {.path = "/v1/messages", .name = "messages", .kind = LG_ROUTE_JOB, .post = true, .setting = "anthropic",
-     .shape = LG_SHAPE_ANTHROPIC, .dialect = &lg_dialect_messages},
+    {.path = "/v1/messages",
+     .name = "messages",
+     .kind = LG_ROUTE_JOB,
+     .post = true,
+     .setting = "anthropic",
+     .shape = LG_SHAPE_ANTHROPIC,
+     .dialect = &lg_dialect_messages},
 #endif
 #if LG_HAVE_NATIVE
     JOB("/lagoon/v1/generate", "native", native),
 #endif
 #if LG_HAVE_UTILITIES
-    {.path = "/v1/messages/count_tokens", .name = "count_tokens", .kind = LG_ROUTE_UTIL, .post = true,
-     .setting = "anthropic", .shape = LG_SHAPE_ANTHROPIC, .util = lg_util_count_tokens},
+    {.path = "/v1/messages/count_tokens",
+     .name = "count_tokens",
+     .kind = LG_ROUTE_UTIL,
+     .post = true,
+     .setting = "anthropic",
+     .shape = LG_SHAPE_ANTHROPIC,
+     .util = lg_util_count_tokens},
     {.path = "/v1/models", .name = "models", .kind = LG_ROUTE_UTIL, .loading = true, .util = lg_util_models},
     {.path = "/v1/models/*", .name = "models", .kind = LG_ROUTE_UTIL, .loading = true, .util = lg_util_model},
-    {.path = "/tokenize", .name = "tokenize", .kind = LG_ROUTE_UTIL, .post = true, .setting = "llama",
+    {.path = "/tokenize",
+     .name = "tokenize",
+     .kind = LG_ROUTE_UTIL,
+     .post = true,
+     .setting = "llama",
      .util = lg_util_tokenize},
-    {.path = "/detokenize", .name = "detokenize", .kind = LG_ROUTE_UTIL, .post = true, .setting = "llama",
+    {.path = "/detokenize",
+     .name = "detokenize",
+     .kind = LG_ROUTE_UTIL,
+     .post = true,
+     .setting = "llama",
      .util = lg_util_detokenize},
-    {.path = "/apply-template", .name = "apply-template", .kind = LG_ROUTE_UTIL, .post = true, .setting = "llama",
+    {.path = "/apply-template",
+     .name = "apply-template",
+     .kind = LG_ROUTE_UTIL,
+     .post = true,
+     .setting = "llama",
      .util = lg_util_apply_template},
     {.path = "/props", .name = "props", .kind = LG_ROUTE_UTIL, .setting = "llama", .util = lg_util_props},
 #endif

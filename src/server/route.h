@@ -28,8 +28,8 @@ typedef struct lg_route {
 
 typedef enum lg_found { LG_FOUND, LG_FOUND_METHOD, LG_FOUND_NOTHING } lg_found;
 
-/* Path as it is compared: no trailing slash, a doubled /v1 once, short forms in full. *doubled: it was. In the
- * arena of the request; NULL: out of memory. */
+/* Path as it is compared: no trailing slash, a doubled /v1 once, short forms in full. *doubled: it was. In
+ * the arena of the request; NULL: out of memory. */
 const char *lg_route_path(lg_request *rq, bool *doubled);
 /* The row for rq->path and rq->method. With METHOD *out is a row of that path for the Allow header. */
 lg_found lg_route_find(const lg_settings *set, const lg_request *rq, const lg_route **out);

@@ -1,10 +1,12 @@
 /*
- * server/run: one job on the engine thread: its choices through lg_generate, and what happens as the job's events.
+ * server/run: one job on the engine thread: its choices through lg_generate, and what happens as the job's
+ * events.
  *
- * Beside the events a run keeps what outlives it: the ids of each tool call for the replay memory, and the answer's
- * texts for the idle prefill.
+ * Beside the events a run keeps what outlives it: the ids of each tool call for the replay memory, and the
+ * answer's texts for the idle prefill.
  *
- * Surprise: a job whose connection has let go runs on only until its cancel flag is seen; nobody reads its events then.
+ * Surprise: a job whose connection has let go runs on only until its cancel flag is seen; nobody reads its
+ * events then.
  */
 #include <string.h>
 
@@ -38,8 +40,8 @@ static void remember_call(run *r, int call)
     int32_t end = lg_vocab_special(lg_engine_vocab(r->s->engine))->end_tool_call;
 
     if (r->ids.n > 0 && r->ids.p[r->ids.n - 1] == end && !r->name.failed && !r->args.failed)
-        lg_replay_put(r->s->replay, lg_str_of(id), lg_buf_str(&r->name), lg_buf_str(&r->args), r->ids.p, r->ids.n,
-                      lg_buf_str(&r->reasoning));
+        lg_replay_put(r->s->replay, lg_str_of(id), lg_buf_str(&r->name), lg_buf_str(&r->args), r->ids.p,
+                      r->ids.n, lg_buf_str(&r->reasoning));
 }
 
 static void on_event(void *ctx, const lg_event *ev)
@@ -251,8 +253,9 @@ static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
 /* A turn that ended by itself, without calls: the user speaks next. */
 static bool user_is_next(const lg_job *job, const lg_gen_stats *s, int n_call)
 {
-    return job->history && job->n_choice == 1 && !job->history->continue_final && job->cache == LG_CACHE_USE &&
-           n_call == 0 && s->end != LG_END_CANCELLED && s->finish == LG_FINISH_STOP;
+    return job->history && job->n_choice == 1 && !job->history->continue_final &&
+           job->cache == LG_CACHE_USE && n_call == 0 && s->end != LG_END_CANCELLED &&
+           s->finish == LG_FINISH_STOP;
 }
 
 static void keep_texts(run *r)

@@ -1,6 +1,6 @@
 /*
- * server/runner: the engine thread: loads the model, then runs one job after the other (run.c), and between them what
- * may be prepared (idle.c).
+ * server/runner: the engine thread: loads the model, then runs one job after the other (run.c), and between
+ * them what may be prepared (idle.c).
  */
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +25,8 @@ static int64_t count_params(const lg_gguf *g)
     for (size_t i = 0; i < lg_gguf_n_tensors(g); i++) {
         const lg_gguf_tensor *t = lg_gguf_tensor_at(g, i);
 
-        sum += (int64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]); // the container reader bounds the product
+        // the container reader bounds the product
+        sum += (int64_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
     }
     return sum;
 }

@@ -1,6 +1,6 @@
 /*
- * server/server: see server.h. Puts the parts together and takes them apart in the right order: no new connections, the
- * engine thread ends, responses go out, connections end, memory goes.
+ * server/server: see server.h. Puts the parts together and takes them apart in the right order: no new
+ * connections, the engine thread ends, responses go out, connections end, memory goes.
  */
 #include "server/server.h"
 
@@ -70,8 +70,12 @@ static lg_status listen_on(lg_server *s, lg_err *err)
         .body_s = BODY_S,
         .write_s = WRITE_S,
         .idle_s = IDLE_S,
-        .handler = {.ctx = s, .begin = lg_answer_begin, .handle = lg_answer_handle, .refuse = lg_answer_refuse,
-                    .done = lg_answer_done, .tick = on_tick},
+        .handler = {.ctx = s,
+                    .begin = lg_answer_begin,
+                    .handle = lg_answer_handle,
+                    .refuse = lg_answer_refuse,
+                    .done = lg_answer_done,
+                    .tick = on_tick},
     };
 
     return lg_http_open(&p, &s->http, err);
@@ -79,7 +83,8 @@ static lg_status listen_on(lg_server *s, lg_err *err)
 
 static lg_status make_parts(lg_server *s, lg_err *err)
 {
-    lg_jobs_params jobs = {.capacity = (int)s->set->queue_capacity, .fifo = strcmp(s->set->schedule, "fifo") == 0};
+    lg_jobs_params jobs = {.capacity = (int)s->set->queue_capacity,
+                           .fifo = strcmp(s->set->schedule, "fifo") == 0};
 
     LG_TRY(lg_guard_create(s->set, &s->guard, err));
     LG_TRY(lg_jobs_create(&jobs, &s->jobs, err));

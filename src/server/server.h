@@ -1,9 +1,9 @@
 /*
  * server/server: the whole: transport, queue, engine thread, dialects.
  *
- * lg_server_open listens and starts the engine thread, which loads the model while /health and /v1/models answer.
- * lg_server_run blocks until a stop (signals arrive as bytes on a descriptor of the caller's) and ends as api.md 1.5
- * says.
+ * lg_server_open listens and starts the engine thread, which loads the model while /health and /v1/models
+ * answer. lg_server_run blocks until a stop (signals arrive as bytes on a descriptor of the caller's) and
+ * ends as api.md 1.5 says.
  */
 #ifndef LG_SERVER_SERVER_H
 #define LG_SERVER_SERVER_H

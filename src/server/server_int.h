@@ -46,8 +46,8 @@ struct lg_server {
 /* The engine thread (runner.c); arg is the server. */
 void *lg_runner_main(void *arg);
 
-/* One job, from its start to its end (run.c). True: it may be followed by an idle prefill, and the answer's texts are
- * in s->last_content and s->last_reasoning. */
+/* One job, from its start to its end (run.c). True: it may be followed by an idle prefill, and the answer's
+ * texts are in s->last_content and s->last_reasoning. */
 bool lg_run_job(lg_server *s, lg_job *job);
 /* Prefill the history of s->last as it will be when the user speaks next (idle.c). */
 void lg_idle_prefill(lg_server *s);

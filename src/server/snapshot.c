@@ -1,6 +1,6 @@
 /*
- * server/snapshot: see snapshot.h. The struct lies in the box as words that are stored and loaded one by one, so that
- * a reader who meets a writer sees whole words, notices by the counter, and reads again.
+ * server/snapshot: see snapshot.h. The struct lies in the box as words that are stored and loaded one by one,
+ * so that a reader who meets a writer sees whole words, notices by the counter, and reads again.
  */
 #include "server/snapshot.h"
 

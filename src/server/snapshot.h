@@ -2,9 +2,10 @@
  * server/snapshot: one picture of what the engine does, for /slots, /metrics, the status page and a dashboard
  * (ux.md 1.1). No prompt text is in it.
  *
- * The engine thread writes it behind a sequence lock, without allocation or system call, at most 20 times a second and
- * at each change of phase; any thread reads a copy and never makes the engine wait. The queue is not in it: it is
- * read from the queue itself (lg_jobs_list), which the engine thread touches only between jobs.
+ * The engine thread writes it behind a sequence lock, without allocation or system call, at most 20 times a
+ * second and at each change of phase; any thread reads a copy and never makes the engine wait. The queue is
+ * not in it: it is read from the queue itself (lg_jobs_list), which the engine thread touches only between
+ * jobs.
  */
 #ifndef LG_SERVER_SNAPSHOT_H
 #define LG_SERVER_SNAPSHOT_H

@@ -1,6 +1,6 @@
 /*
- * server/sse: framing of server-sent events (api.md 1.1). JSON written by lg_jsonw has no raw line ends, so one data
- * line holds it whole.
+ * server/sse: framing of server-sent events (api.md 1.1). JSON written by lg_jsonw has no raw line ends, so
+ * one data line holds it whole.
  */
 #include "server/dialect.h"
 

@@ -12,7 +12,7 @@ import unittest
 import lib
 from lib import ANSWER, Case, model, run
 
-ABSENT = ("serve fetch convert quantize imatrix top connect doctor bug-report config cache service completion").split()
+ABSENT = ("fetch convert quantize imatrix top connect doctor bug-report config cache service completion").split()
 LOADING = {  # how each command that opens a model is given FILE and the least of the rest
     "generate": lambda f: ["generate", "-m", f, "-p", "hi"],
     "chat": lambda f: ["chat", "-m", f],
@@ -59,7 +59,11 @@ class Words(Case):
     def test_absent_commands(self):
         for name in ABSENT:
             self.one_line(run(name), 2, name, "not in this version")
-        self.one_line(run(), 2, "serve", "not in this version")
+
+    def test_no_command_is_serve(self):
+        self.one_line(run(), 1, "s-2.1", "--mini")
+        self.one_line(run("--port", "x"), 2, "--port")
+        self.one_line(run("--quite"), 2, "unknown flag '--quite' of serve", "did you mean '--quiet'?")
 
     def test_unknown_flag_of_every_command(self):
         for name in commands():
