@@ -1,8 +1,8 @@
 /*
  * grammar/regex_parse: the syntax of patterns, into a tree.
  *
- * Accepted: literals, `.`, classes, \d \D \w \W \s \S, \p and \P with general categories, Any, ASCII and
- * White_Space, the escapes of ECMA-262 including surrogate pairs, identity escapes of ASCII punctuation,
+ * Accepted: literals, `.`, classes, \d \D \w \W \s \S, \p and \P with general categories, scripts, Alphabetic,
+ * White_Space, Any and ASCII, the escapes of ECMA-262 including surrogate pairs, identity escapes of ASCII punctuation,
  * groups (plain, (?:, named), alternatives, quantifiers and their lazy forms, ^ and $. Refused: lookaround,
  * back-references, \b, \B, inline flags, other properties, escapes of other letters.
  */
@@ -201,6 +201,48 @@ static bool add_category(parser *s, set *x, lg_str name)
     return any;
 }
 
+static void add_alphabetic(parser *s, set *x)
+{
+    for (uint32_t i = 0; i < lg_n_alphabetic; i += 2)
+        add(s, x, lg_alphabetic[i], i + 1 < lg_n_alphabetic ? lg_alphabetic[i + 1] - 1 : (uint32_t)LAST);
+}
+
+static bool is_of(uint32_t number, uint32_t script)
+{
+    if (number < lg_n_scripts)
+        return number == script;
+    for (const uint8_t *one = lg_script_set[number - lg_n_scripts]; *one != 255; one++)
+        if (*one == script)
+            return true;
+    return false;
+}
+
+// The characters of a script; `wide`: those that it shares with others as well.
+static bool add_script(parser *s, set *x, lg_str name, bool wide)
+{
+    const lg_unicode_range *r = wide ? lg_scripts_ranges : lg_script_ranges;
+    uint32_t n = wide ? lg_n_scripts_ranges : lg_n_script_ranges, script = 0;
+
+    while (script < lg_n_scripts && !lg_str_eqz(name, lg_script_name[script][0]) &&
+           !lg_str_eqz(name, lg_script_name[script][1]))
+        script++;
+    for (uint32_t i = 0; script < lg_n_scripts && i < n; i++)
+        if (is_of(r[i].category, script))
+            add(s, x, r[i].lo, i + 1 < n ? r[i + 1].lo - 1u : (uint32_t)LAST);
+    return script < lg_n_scripts;
+}
+
+// Cuts a beginning off.
+static bool cut(lg_str *s, const char *z)
+{
+    lg_str front = lg_str_of(z);
+
+    if (!lg_str_starts(*s, front))
+        return false;
+    *s = (lg_str){s->p + front.n, s->n - front.n};
+    return true;
+}
+
 // \p{...} or \P{...}; the letter is read.
 static void property(parser *s, set *x, bool negate)
 {
@@ -220,11 +262,17 @@ static void property(parser *s, set *x, bool negate)
         add_space(s, &own);
         own.n--; // all but the byte order mark
         add(s, &own, 0x85, 0x85);
+    } else if (lg_str_eqz(name, "Alphabetic") || lg_str_eqz(name, "Alpha")) {
+        add_alphabetic(s, &own);
+    } else if (cut(&name, "Script=") || cut(&name, "sc=")) {
+        if (!add_script(s, &own, name, false))
+            refuse(s, "this script");
+    } else if (cut(&name, "Script_Extensions=") || cut(&name, "scx=")) {
+        if (!add_script(s, &own, name, true))
+            refuse(s, "this script");
     } else {
-        if (lg_str_starts(name, LG_STR("General_Category=")))
-            name = (lg_str){name.p + 17, name.n - 17};
-        else if (lg_str_starts(name, LG_STR("gc=")))
-            name = (lg_str){name.p + 3, name.n - 3};
+        if (!cut(&name, "General_Category="))
+            (void)cut(&name, "gc=");
         if (!add_category(s, &own, name))
             refuse(s, "this Unicode property");
     }

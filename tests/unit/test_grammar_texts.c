@@ -208,10 +208,68 @@ static void test_characters(void **state)
     lg_grammar_destroy(one);
 }
 
+// Properties of characters against PCRE2's tables, where these are of the same Unicode.
+static void test_properties(void **state)
+{
+    static const struct {
+        const char *ours, *theirs;
+    } cases[] = {
+        {"\\\\p{Alphabetic}", "\\p{Alphabetic}"},
+        {"\\\\P{Alpha}", "\\P{Alphabetic}"},
+        {"\\\\p{White_Space}", "\\p{White_Space}"},
+        {"\\\\p{Letter}", "\\p{L}"},
+        {"\\\\p{gc=Nd}", "\\p{Nd}"},
+        {"\\\\p{Script=Greek}", "\\p{sc:Greek}"},
+        {"\\\\p{scx=Greek}", "\\p{scx:Greek}"},
+        {"\\\\p{sc=Latn}", "\\p{sc:Latin}"},
+        {"\\\\p{Script_Extensions=Latin}", "\\p{scx:Latin}"},
+        {"\\\\p{sc=Common}", "\\p{sc:Common}"},
+        {"\\\\p{scx=Han}", "\\p{scx:Han}"},
+        {"\\\\p{scx=Deva}", "\\p{scx:Devanagari}"},
+        {"\\\\p{sc=Unknown}", "\\p{sc:Unknown}"},
+    };
+    char version[64] = "";
+
+    (void)state;
+    if (pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version) < 0 || strncmp(version, "14.", 3) != 0)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char schema[128], pattern[64];
+        lg_grammar *g;
+        int code;
+        size_t at, n_in = 0;
+        (void)snprintf(schema, sizeof schema, "{\"type\":\"string\",\"pattern\":\"^%s$\"}", cases[i].ours);
+        (void)snprintf(pattern, sizeof pattern, "^%s$", cases[i].theirs);
+        assert_int_equal(lg_grammar_schema(lg_str_of(schema), NULL, &g, NULL, NULL), LG_OK);
+        pcre2_code *pc =
+            pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+        assert_non_null(pc);
+        pcre2_match_data *md = pcre2_match_data_create_from_pattern(pc, NULL);
+        for (int32_t cp = 0x20; cp < 0x110000; cp += cp < 0x3400 || (cp > 0xa600 && cp < 0x11200) ? 1 : 61) {
+            char text[8] = "\"";
+            bool want;
+            int n;
+            if ((cp >= 0xd800 && cp < 0xe000) || cp == '"' || cp == '\\')
+                continue;
+            n = lg_utf8_put(cp, text + 1);
+            text[n + 1] = '"';
+            want = pcre2_match(pc, (PCRE2_SPTR)text + 1, (size_t)n, 0, 0, md, NULL) >= 0;
+            if (accepts(g, (lg_str){text, (size_t)n + 2}) != want)
+                fail_msg("%s: U+%04X is %s", cases[i].ours, (unsigned)cp, want ? "missing" : "too much");
+            n_in += want;
+        }
+        assert_true(n_in > 0);
+        pcre2_match_data_free(md);
+        pcre2_code_free(pc);
+        lg_grammar_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers), cmocka_unit_test(test_patterns),
-                                       cmocka_unit_test(test_dates), cmocka_unit_test(test_characters)};
+                                       cmocka_unit_test(test_dates), cmocka_unit_test(test_characters),
+                                       cmocka_unit_test(test_properties)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
