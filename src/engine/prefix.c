@@ -265,12 +265,12 @@ void lg_prefix_commit(lg_prefix *px, int64_t end)
         (void)prefix_insert_live(px, end); // where memory is short the rows stay out of the tree
 }
 
-// The cut that lets the sequence be resumed at its end, where that saves work.
-static void cut_end(lg_prefix *px)
+// The cut that lets the sequence be resumed at its end, where that saves at least so many rows.
+static void cut_end(lg_prefix *px, int64_t least)
 {
     int64_t end = px->live.end;
 
-    if (px->live.prompt >= px->p.min_tokens && end - lg_prefix_last_cut(px, end) >= LG_PREFIX_BRANCH &&
+    if (px->live.prompt >= px->p.min_tokens && end - lg_prefix_last_cut(px, end) >= least &&
         take_cut(px, end, LG_CUT_SLOT, false))
         prefix_retire(px, LG_CUT_SLOT);
 }
@@ -309,7 +309,8 @@ void lg_prefix_adopt(lg_prefix *px, uint64_t scope, const lg_prefix_match *m, in
         c->pins++; // the cut at the old end must not push it out
     if (!px->live.detached && !stays) {
         lg_prefix_commit(px, px->kv->pos);
-        cut_end(px);
+        // a small step back is a retry or an edit of what was just written: nobody returns to it
+        cut_end(px, m->live ? LG_PREFIX_BRANCH : 1);
     }
     px->clock++;
     if (m->live && !px->live.detached) {
@@ -441,7 +442,7 @@ int lg_prefix_slots(const lg_prefix *px, lg_prefix_slot *out, int max)
     for (const node *l = px->nodes; l; l = l->next) {
         lg_prefix_slot s;
         int at = n;
-        if (l->n_child > 0 || (l == px->live.node && px->live.end == l->end))
+        if (!prefix_is_slot(l))
             continue;
         describe(px, l, l->end, &s);
         while (at > 0 && !out[at - 1].live && out[at - 1].age > s.age)

@@ -19,7 +19,7 @@ typedef struct sums {
     int32_t *held[LG_KV_CLASSES]; // per block, how often the tree holds it
     size_t own;
     int64_t tokens;
-    int nodes, leaves, cuts[LG_CUT_KINDS], pins;
+    int nodes, cuts[LG_CUT_KINDS], pins;
 } sums;
 
 static bool check_cuts(const lg_prefix *px, const node *n, sums *s)
@@ -73,7 +73,6 @@ static bool check_node(const lg_prefix *px, const node *n, sums *s)
     // no dead rows: a leaf ends with a cut or with the live sequence
     CHECK(n->n_child > 0 || n->end == (live > kept ? live : kept));
     s->nodes++;
-    s->leaves += n->n_child == 0;
     s->tokens += n->end - n->begin;
     s->own += sizeof *n + (size_t)n->cap_tok * sizeof *n->tok + (size_t)n->cap_block * sizeof *n->block +
               (size_t)n->cap_child * (sizeof *n->key + sizeof(node *));
@@ -115,7 +114,7 @@ static bool check_sums(const lg_prefix *px, const sums *s)
         }
     }
     CHECK(s->own == px->own_bytes && bytes == prefix_bytes(px));
-    CHECK(s->nodes == px->n_nodes && s->leaves == px->n_leaves && s->tokens == px->n_tokens);
+    CHECK(s->nodes == px->n_nodes && s->tokens == px->n_tokens);
     CHECK(s->pins == px->n_pins);
     for (int k = 0; k < LG_CUT_KINDS; k++)
         CHECK(s->cuts[k] == px->n_cuts[k]);

@@ -165,12 +165,20 @@ void prefix_drop_leaf(lg_prefix *px, node *leaf, int64_t from)
     prefix_prune(px, leaf);
 }
 
+// A leaf is a conversation, unless it is next to another one: the end of an answer that was not taken up,
+// say.
+bool prefix_is_slot(const node *n)
+{
+    return n->n_child == 0 && !n->live && (!n->parent->parent || n->end - n->begin >= LG_PREFIX_BRANCH);
+}
+
 static int slots_used(const lg_prefix *px)
 {
-    bool live = px->live.node && px->live.node->parent && !px->live.detached;
-    bool is_leaf = live && px->live.node->n_child == 0;
+    int used = px->live.node && px->live.node->parent ? 1 : 0;
 
-    return px->n_leaves + (live && !is_leaf ? 1 : 0);
+    for (const node *n = px->nodes; n; n = n->next)
+        used += prefix_is_slot(n);
+    return used;
 }
 
 static bool pinned(const node *n)
@@ -187,7 +195,7 @@ static bool evict_slot(lg_prefix *px)
     node *oldest = NULL;
 
     for (node *n = px->nodes; n; n = n->next)
-        if (n->n_child == 0 && !n->live && !pinned(n) && (!oldest || n->last_use < oldest->last_use))
+        if (prefix_is_slot(n) && !pinned(n) && (!oldest || n->last_use < oldest->last_use))
             oldest = n;
     if (!oldest)
         return false;

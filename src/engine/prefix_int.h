@@ -57,7 +57,7 @@ struct lg_prefix {
     int32_t *full;    /* scratch: a block table */
     uint64_t clock;   /* requests */
     size_t own_bytes; /* nodes, token ids, cuts, lists */
-    int n_nodes, n_leaves, n_cuts[LG_CUT_KINDS], n_pins;
+    int n_nodes, n_cuts[LG_CUT_KINDS], n_pins;
     int64_t n_tokens;
     uint64_t evicted_cuts, evicted_slots;
     struct {
@@ -102,6 +102,8 @@ bool prefix_reserve(lg_prefix *px, uint64_t bytes, int n_window, int n_draft, bo
 /* Cuts of a leaf go, as far as they lie behind `from` and are not pinned. (A node above it has other
  * children.) */
 void prefix_drop_leaf(lg_prefix *px, node *leaf, int64_t from);
+/* Whether a conversation ends here that takes a slot. */
+bool prefix_is_slot(const node *n);
 /* Only so many cuts of a kind stay on the live path. */
 void prefix_retire(lg_prefix *px, lg_cut_kind kind);
 double prefix_score(const lg_prefix *px, const lg_prefix_cut *c);

@@ -126,12 +126,10 @@ static bool room_for_child(lg_prefix *px, node *n)
     return true;
 }
 
-static void add_child(lg_prefix *px, node *n, node *child)
+static void add_child(node *n, node *child)
 {
     int at = child_slot(n, child->tok[0]);
 
-    if (is_leaf(n))
-        px->n_leaves--;
     memmove(n->key + at + 1, n->key + at, (size_t)(n->n_child - at) * sizeof *n->key);
     memmove(n->child + at + 1, n->child + at, (size_t)(n->n_child - at) * sizeof(node *));
     n->key[at] = child->tok[0];
@@ -140,7 +138,7 @@ static void add_child(lg_prefix *px, node *n, node *child)
     child->parent = n;
 }
 
-static void remove_child(lg_prefix *px, node *n, const node *child)
+static void remove_child(node *n, const node *child)
 {
     int at = child_slot(n, child->tok[0]);
 
@@ -148,8 +146,6 @@ static void remove_child(lg_prefix *px, node *n, const node *child)
     memmove(n->key + at, n->key + at + 1, (size_t)(n->n_child - at - 1) * sizeof *n->key);
     memmove(n->child + at, n->child + at + 1, (size_t)(n->n_child - at - 1) * sizeof(node *));
     n->n_child--;
-    if (is_leaf(n))
-        px->n_leaves++;
 }
 
 // --- roots ---
@@ -416,8 +412,7 @@ static void remove_leaf(lg_prefix *px, node *n)
 {
     release_blocks(px, n, 0);
     px->n_tokens -= n->end - n->begin;
-    px->n_leaves--;
-    remove_child(px, n->parent, n);
+    remove_child(n->parent, n);
     node_unlist(px, n);
     node_free(n);
 }
@@ -526,8 +521,7 @@ static bool new_leaf(lg_prefix *px, node *parent, int64_t end)
     n->root = parent->root;
     n->live = true;
     n->tok[0] = px->p.tokens[from];
-    add_child(px, parent, n);
-    px->n_leaves++;
+    add_child(parent, n);
     node_list(px, n);
     px->live.node = n;
     append_rows(px, n, end);
