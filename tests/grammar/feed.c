@@ -68,6 +68,37 @@ bool fd_accepts(const fd_world *w, lg_grammar *g, lg_str text)
     return ok;
 }
 
+bool fd_accepts_cut(fd_world *w, lg_grammar *g, lg_str text)
+{
+    const uint32_t *mask;
+    lg_matcher *m;
+    lg_err err = {0};
+    bool ok = true;
+
+    if (lg_matcher_create(g, w->trie, LG_PHASE_ANSWER, &m, &err) != LG_OK)
+        die("matcher", &err);
+    for (size_t i = 0; i < text.n && ok;) {
+        int32_t chosen = -1;
+        uint32_t n = 0;
+        for (int32_t id = 0; id < lg_vocab_size(w->vocab); id++)
+            if (!lg_vocab_is_added(w->vocab, id) && lg_vocab_bytes(w->vocab, id).n > 0 &&
+                lg_str_starts((lg_str){text.p + i, text.n - i}, lg_vocab_bytes(w->vocab, id)) &&
+                fd_pick(w, ++n) == 0)
+                chosen = id;
+        if (lg_matcher_mask(m, &mask, &err) != LG_OK)
+            die("mask", &err);
+        ok = chosen >= 0 && in(mask, chosen);
+        if (ok && lg_matcher_accept(m, chosen, &ok, &err) != LG_OK)
+            die("accept", &err);
+        i += lg_vocab_bytes(w->vocab, chosen).n;
+    }
+    if (ok && lg_matcher_mask(m, &mask, &err) != LG_OK)
+        die("mask", &err);
+    ok = ok && in(mask, lg_vocab_special(w->vocab)->eos);
+    lg_matcher_destroy(m);
+    return ok;
+}
+
 // A token of the mask, or -1. Past the free part those that begin by closing something count 300 times.
 static int32_t choose(fd_world *w, const uint32_t *mask, fd_chooser how, bool closing)
 {

@@ -21,6 +21,9 @@ uint32_t fd_pick(fd_world *w, uint32_t n); /* below n */
 
 /* Is the text, fed in bytes, a whole value? */
 bool fd_accepts(const fd_world *w, lg_grammar *g, lg_str text);
+/* The same, fed in tokens chosen at random among those that the text goes on with; each must be in its mask.
+ */
+bool fd_accepts_cut(fd_world *w, lg_grammar *g, lg_str text);
 
 /* How a walk chooses: among all tokens alike; or the longest first, none that ends the value. */
 typedef enum fd_chooser { FD_UNIFORM, FD_GREEDY } fd_chooser;

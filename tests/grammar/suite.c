@@ -4,9 +4,9 @@
  *
  * suite DIRECTORY TABLE [-v]. Skips (77) without the directory. A valid instance may be refused for its
  * spelling alone (order of members, 1.0 for an integer): then it is written otherwise, and counted as
- * `policy` when some spelling is accepted or none can be. An invalid one that is accepted, in any spelling,
- * is wrong; there must be none. The table is compared with the recorded one as long as the suite has the same
- * tests.
+ * `policy` when some spelling is accepted or none can be. What is accepted must be so however it is cut into
+ * tokens. An invalid one that is accepted, in any spelling, is wrong; there must be none. The table is
+ * compared with the recorded one as long as the suite has the same tests.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "feed.h"
 
-enum { CODES = LG_GRAMMAR_TOO_COMPLEX + 1, SPELLINGS = 40, FILE_MAX = 4 << 20 };
+enum { CODES = LG_GRAMMAR_TOO_COMPLEX + 1, SPELLINGS = 40, CUTS = 4, FILE_MAX = 4 << 20 };
 
 typedef struct draft {
     const char *folder, *uri;
@@ -81,6 +81,11 @@ static bool accepted_somehow(suite *s, lg_grammar *g, const lg_json *value, bool
         lg_buf_clear(&text);
         spell(s, value, i > 0, shorten && i > 0, &text);
         ok = fd_accepts(&s->world, g, lg_buf_str(&text));
+        for (int k = 0; k < CUTS && ok; k++)
+            if (!fd_accepts_cut(&s->world, g, lg_buf_str(&text))) {
+                printf("WRONG: %s is refused when it is cut into other tokens\n", lg_buf_z(&text));
+                s->d->wrong++;
+            }
         if (i == 0)
             *at_once = ok;
     }
