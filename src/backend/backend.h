@@ -24,6 +24,13 @@ typedef struct lg_backend lg_backend;
 
 typedef enum lg_begin { LG_RECORD, LG_REPLAY } lg_begin;
 
+/* Data that is a pure function of its place (model/synth): a backend may make it where it is needed. */
+typedef struct lg_made {
+    uint64_t seed;
+    uint32_t index;
+    float mean, spread;
+} lg_made;
+
 /* A weight as the file has it. `ne` as in the container: ne[0] inputs, ne[1] outputs, ne[2] experts. */
 typedef struct lg_source {
     lg_str name;
@@ -33,6 +40,7 @@ typedef struct lg_source {
     size_t bytes;
     float scale;
     const float *expert_scale; /* of a stack: ne[2] more multipliers (host, lives as long as data), or NULL */
+    const lg_made *made;       /* how data is made; then it may be unreadable where the backend makes it. Or NULL */
 } lg_source;
 
 /* One of up to LG_PARTS_MAX products that share their input. */

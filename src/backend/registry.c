@@ -1,6 +1,6 @@
 /*
- * backend/registry: see registry.h. Backends are tried in the order of the names; "auto" takes the first that
- * opens.
+ * backend/registry: see registry.h. "auto" takes the first backend that opens: a card when the build and the machine
+ * have one, else the CPU. A device that was named must open.
  */
 #include "backend/registry.h"
 
@@ -9,11 +9,20 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#ifdef LG_HAVE_CUDA
+#include "backend/cuda/cuda.h"
+#endif
 
 lg_status lg_backend_open(const lg_backend_params *p, lg_backend **out, lg_err *err)
 {
     const char *device = p->device ? p->device : "auto";
 
+#ifdef LG_HAVE_CUDA
+    if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0)
+        return lg_cuda_backend_create(p, out, err);
+    if (strcmp(device, "auto") == 0 && lg_cuda_backend_create(p, out, NULL) == LG_OK)
+        return LG_OK;
+#endif
     if (strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
         return lg_cpu_backend_create(p, out, err);
     if (strncmp(device, "cuda", 4) == 0 || strcmp(device, "metal") == 0)
@@ -32,7 +41,12 @@ static char list[64];
 
 static void make_list(void)
 {
-    (void)snprintf(list, sizeof list, "cpu (%s)", lg_cpu_isa_list());
+#ifdef LG_HAVE_CUDA
+    const char *more = ", cuda";
+#else
+    const char *more = "";
+#endif
+    (void)snprintf(list, sizeof list, "cpu (%s)%s", lg_cpu_isa_list(), more);
 }
 
 const char *lg_backend_list(void)

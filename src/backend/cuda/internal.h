@@ -1,0 +1,104 @@
+/*
+ * backend/cuda/internal: the backend object, shared by the host files cuda.c, memory.c and step.c.
+ *
+ * One thread (the engine's) owns all of it. A failure of the device is sticky: it is kept with its text, every later
+ * call repeats it, and the process stays usable for another backend.
+ */
+#ifndef LG_BACKEND_CUDA_INTERNAL_H
+#define LG_BACKEND_CUDA_INTERNAL_H
+
+#include "backend/backend.h"
+#include "backend/cuda/kernels.h"
+#include "base/pool.h"
+
+enum {
+    LG_CUDA_GRAPHS = 64,   /* recorded lists of launches that are kept */
+    LG_CUDA_HEADS = 8,     /* step heads under way before begin has to wait */
+    LG_CUDA_MARKS = 4096,  /* ops timed between two waits */
+    LG_CUDA_STAGES = 2,
+};
+
+typedef enum lg_cuda_phase {
+    LG_CUDA_EMBED, LG_CUDA_NORM, LG_CUDA_LINEAR, LG_CUDA_QKV_POST, LG_CUDA_ATTENTION, LG_CUDA_SWIGLU,
+    LG_CUDA_ROUTE, LG_CUDA_MOE, LG_CUDA_FFN, LG_CUDA_SAMPLE, LG_CUDA_COPY, LG_CUDA_PHASES
+} lg_cuda_phase;
+
+typedef struct lg_cuda_graph {
+    lg_key key;
+    cudaGraphExec_t exec; /* NULL: free */
+    uint64_t used;        /* when, for eviction */
+} lg_cuda_graph;
+
+/* Where the parts of the step block begin, and the pinned host copy of what the device has. */
+typedef struct lg_cuda_step {
+    uint8_t *dev;
+    uint8_t *heads;  /* pinned: LG_CUDA_HEADS times head, output rows, ids */
+    int32_t *table[LG_KV_CLASSES]; /* pinned */
+    uint32_t *mask;  /* pinned */
+    size_t head_bytes, out_rows_at, ids_at, table_at[LG_KV_CLASSES], mask_at, bytes;
+    size_t n_table;  /* entries that a table has room for */
+    int next_head, under_way;
+    void *pinned;
+} lg_cuda_step;
+
+typedef struct lg_cuda {
+    lg_backend base;
+    lg_cu cu;
+    int device;
+    bool in_step, capturing, keeps_phases, lost;
+    char lost_text[160];
+    lg_limits lim;
+    lg_mem scratch;
+    size_t acts_cols; /* widest input that cu.acts has room for */
+    float *rope_table[LG_CU_ROPES];
+    bool rope_ready[LG_CU_ROPES];
+    /* what cu.acts holds the quantised form of; NULL: nothing */
+    const float *acts_of;
+    int acts_cols_of;
+    lg_cuda_step step;
+    lg_key key;
+    lg_cuda_graph graph[LG_CUDA_GRAPHS];
+    uint64_t clock;
+    /* loading */
+    lg_pool *pool;
+    void *stage[LG_CUDA_STAGES]; /* pinned */
+    void *raw[LG_CUDA_STAGES];   /* device */
+    cudaEvent_t stage_free[LG_CUDA_STAGES];
+    int stage_next;
+    /* phases */
+    cudaEvent_t *mark; /* 2 * LG_CUDA_MARKS */
+    uint8_t mark_phase[LG_CUDA_MARKS];
+    int n_marks;
+    double phase_s[LG_CUDA_PHASES];
+} lg_cuda;
+
+/* cuda.c */
+/* LG_OK for cudaSuccess; else the sticky failure, filled into err. */
+LG_NODISCARD lg_status lg_cuda_check(lg_cuda *c, cudaError_t e, const char *what, lg_err *err);
+/* The failure that launches left behind, or an earlier one. */
+LG_NODISCARD lg_status lg_cuda_health(lg_cuda *c, lg_err *err);
+
+/* memory.c */
+lg_status lg_cuda_alloc(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err);
+void lg_cuda_release(lg_backend *b, lg_mem *m);
+lg_status lg_cuda_load(lg_backend *b, const lg_source *src, lg_use use, lg_weight *out, lg_err *err);
+void lg_cuda_unload(lg_backend *b, lg_weight *w);
+size_t lg_cuda_load_bytes(lg_backend *b, const lg_source *src, lg_use use);
+lg_status lg_cuda_upload(lg_backend *b, const lg_mem *dst, size_t off, const void *src, size_t n, lg_err *err);
+lg_status lg_cuda_download(lg_backend *b, const void *src, void *dst, size_t n, lg_err *err);
+lg_status lg_cuda_prepare(lg_backend *b, const lg_limits *lim, lg_err *err);
+size_t lg_cuda_scratch_bytes(lg_backend *b, const lg_limits *lim);
+void lg_cuda_free_stages(lg_cuda *c);
+/* The device's view of a weight. */
+lg_cu_mat lg_cuda_mat(const lg_weight *w);
+
+/* step.c */
+lg_status lg_cuda_step_alloc(lg_cuda *c, const lg_limits *lim, lg_err *err);
+void lg_cuda_step_free(lg_cuda *c);
+size_t lg_cuda_step_bytes(const lg_limits *lim);
+lg_status lg_cuda_begin(lg_backend *b, lg_key key, const lg_step *s, lg_begin *how, lg_err *err);
+lg_status lg_cuda_end(lg_backend *b, lg_err *err);
+lg_status lg_cuda_wait(lg_backend *b, lg_err *err);
+void lg_cuda_drop_graphs(lg_cuda *c);
+
+#endif

@@ -1,0 +1,179 @@
+/*
+ * backend/cuda/kernels: what the host part (cuda.c) and the kernel files share: plain structs and one launcher
+ * an op.
+ *
+ * Launchers enqueue on lg_cu.stream and never wait; a launch that fails is kept in lg_cu.error by the first one
+ * that sees it. All numbers that change from step to step are read on the device from lg_cu_step, so a captured
+ * list of launches can be replayed. `rows`, `outs` and `ctx` below are upper bounds that belong to the key.
+ *
+ * Surprise: included by C and by CUDA C++, so it holds nothing that only one of them understands.
+ */
+#ifndef LG_BACKEND_CUDA_KERNELS_H
+#define LG_BACKEND_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#include "backend/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    LG_CU_EXACT_ROWS = 16, /* up to here a row's bits do not depend on the number of rows */
+    LG_CU_PARTS = 4,
+    LG_CU_SPAN = 256,      /* positions of an attention node, at multiples of itself */
+    LG_CU_TILES = 8192,    /* grouped products: most tiles of a launch */
+    LG_CU_ROPES = 4,
+};
+
+/* The head of the step block on the device. */
+typedef struct lg_cu_step {
+    int n_rows, n_out, n_cand, unused;
+    long long pos;
+} lg_cu_step;
+
+/* A weight on the device. Block types are stored in planes (layout.cu); at[i] is where plane i of a matrix
+ * begins. */
+typedef struct lg_cu_mat {
+    const uint8_t *p;
+    const float *expert_scale; /* or NULL */
+    size_t matrix_bytes;       /* from one matrix of a stack to the next */
+    size_t at[3];
+    int type, n_in, n_out, n_expert;
+    float scale;
+} lg_cu_mat;
+
+/* Quantised input of a product: int8 codes, and for each 32 of them the scale and the sums of both halves. */
+typedef struct lg_cu_acts {
+    int8_t *q;      /* [rows][n_in] */
+    int2 *meta;     /* [rows][n_in / 32]: f32 scale, two int16 sums */
+    uint16_t *bf16; /* [rows][n_in], for more than LG_CU_EXACT_ROWS rows */
+} lg_cu_acts;
+
+/* An expert and its entries: sorted entries [first, first + n). */
+typedef struct lg_cu_group {
+    int expert, first, n, unused;
+} lg_cu_group;
+
+typedef struct lg_cu {
+    cudaStream_t stream;
+    cudaError_t error;
+    int sms, arch; /* multiprocessors; compute capability times 10 */
+    bool pdl;      /* programmatic dependent launch */
+    int rows, outs;
+    int64_t ctx;   /* positions that the step can see, at most */
+    int max_head;  /* of any layer */
+    /* the step block */
+    const lg_cu_step *step;
+    const int32_t *ids, *out_rows;
+    const int32_t *table[LG_KV_CLASSES];
+    const uint32_t *mask;
+    /* scratch */
+    lg_cu_acts acts, mid;   /* inputs of products; of the down products */
+    float *mid_f32;         /* the same, for float weights */
+    float *route_logits;    /* [rows][experts] */
+    int32_t *entry;         /* [rows * k]: entries sorted by expert */
+    lg_cu_group *group;     /* [LG_CU_TILES] */
+    int *n_group;           /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches */
+    float *expert_out;      /* [rows * (k + 1)][hidden] */
+    float *attn_part;       /* nodes of attention */
+} lg_cu;
+
+/* layout.cu */
+cudaError_t lg_cu_has_code(void); /* of this build for the current card */
+bool lg_cu_layout(lg_qtype type, int n_in, int n_out, lg_cu_mat *m); /* matrix_bytes, at, from the shape */
+/* `rows` rows of the stored form at src (device) into matrix rows [row, row + rows) of m, counted through all
+ * matrices of a stack. */
+void lg_cu_repack(lg_cu *c, const lg_cu_mat *m, const void *src, int64_t row, int64_t rows);
+/* The twin of lg_synth_fill: stored blocks [block0, block0 + n) to dst (device). */
+void lg_cu_synth(lg_cu *c, uint64_t seed, uint32_t index, lg_qtype type, float mean, float spread,
+                 uint64_t block0, uint64_t n, void *dst);
+void lg_cu_to_f32(lg_cu *c, lg_qtype type, const void *src, float *dst, int64_t n, float scale);
+
+/* norm.cu */
+void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table);
+/* delta may be NULL. Also leaves out's quantised form in c->acts when `quantise` is set. */
+void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta, const float *w,
+                float eps, bool quantise);
+void lg_cu_quantise(lg_cu *c, const lg_tensor *x);
+void lg_cu_swiglu(lg_cu *c, const lg_tensor *out, const lg_tensor *gate, const lg_tensor *up);
+void lg_cu_copy(lg_cu *c, void *dst, const void *src, size_t row_bytes, size_t dst_pitch, size_t src_pitch,
+                lg_rows rows);
+void lg_cu_gather(lg_cu *c, const lg_tensor *out, const lg_tensor *x);
+
+/* linear.cu: at most LG_CU_EXACT_ROWS rows */
+typedef struct lg_cu_part {
+    lg_cu_mat w;
+    float *y;
+    int y_stride, first_group;
+} lg_cu_part;
+/* acts: x quantised */
+void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts);
+/* gemm.cu: any number of rows */
+void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
+
+/* moe.cu */
+typedef struct lg_cu_route {
+    lg_tensor h;
+    const float *router, *bias; /* bias or NULL */
+    int n_expert, k;
+    bool softmax, norm;
+    float scale;
+    int32_t *ids;
+    float *w;
+} lg_cu_route;
+void lg_cu_route_op(lg_cu *c, const lg_cu_route *a);
+typedef struct lg_cu_ffn {
+    lg_cu_mat gate, up, down;
+} lg_cu_ffn;
+typedef struct lg_cu_moe {
+    lg_tensor out, h;
+    const lg_cu_ffn *routed, *shared; /* or NULL */
+    const int32_t *ids;
+    const float *w;
+    int k;
+} lg_cu_moe;
+void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
+/* gemm.cu, for moe.cu: silu(gate x) * up x of the tiles in c->group (dense: of all rows) to c->mid, then
+ * down to c->expert_out + out_at * hidden; tile_rows as the tiles were cut. */
+int lg_cu_gemm_tile_rows(const lg_cu *c, const lg_cu_ffn *f, int n_expert, int k);
+void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, int tile_rows, int n_tiles);
+
+/* attention.cu */
+/* cos and sin of every row and pair: [rows][2][n_rot / 2] */
+void lg_cu_rope(lg_cu *c, const lg_rope *rope, lg_rows rows, float *table);
+typedef struct lg_cu_qkv {
+    lg_tensor q, k, v;
+    const float *q_norm, *k_norm;
+    float eps;
+    const float *table; /* of lg_cu_rope; NULL: no rotation */
+    int n_rot;
+    const lg_kv_class *kv;
+    int kv_layer, n_head;
+} lg_cu_qkv;
+void lg_cu_qkv_post(lg_cu *c, const lg_cu_qkv *a);
+typedef struct lg_cu_attn {
+    lg_tensor out, q, gate;
+    const lg_kv_class *kv;
+    int kv_layer, n_head;
+} lg_cu_attn;
+void lg_cu_attention(lg_cu *c, const lg_cu_attn *a, bool quantise);
+size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim);
+void lg_cu_kv_move(lg_cu *c, const lg_kv_class *k, int src_block, int src_row, int dst_block, int dst_row,
+                   int rows);
+
+/* sample.cu */
+void lg_cu_mask(lg_cu *c, const lg_tensor *logits);
+void lg_cu_topk(lg_cu *c, const lg_tensor *logits, int32_t *ids, float *out, float *lse, int max_cand);
+
+/* measure.cu: read bandwidth in bytes/s over `bytes` at p; operations/s of the matrix units */
+double lg_cu_measure_read(lg_cu *c, const void *p, size_t bytes);
+double lg_cu_measure_mma(lg_cu *c);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

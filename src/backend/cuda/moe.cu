@@ -1,0 +1,641 @@
+/*
+ * backend/cuda/moe: routing, and the mixture of experts.
+ *
+ * Up to LG_CU_EXACT_ROWS rows: one launch for the router (the last block to finish chooses the experts and, for
+ * more than one row, groups the entries by expert), one for gate and up of all experts and the shared one, which
+ * leaves silu(gate h) * up h quantised, and one for down with the weighted sum (with more than one row the sum is
+ * a launch of its own, so that each expert's weights are read once). More rows: entries are sorted by expert on
+ * the device and gemm.cu multiplies tile by tile.
+ *
+ * An entry is row * k + rank. Sums run over the shared expert, then the ranks in order.
+ */
+#include "backend/cuda/gemv.cuh"
+
+/* ---- routing ---- */
+
+enum {
+    ROUTE_WARPS = 4,
+    FEW_COLS = 4, // entries of a group when there are few rows; larger groups cost registers that most do not need
+};
+
+// One warp: the k best of n probabilities at p (shared memory, which is used up), by p + bias.
+DEV void choose(const lg_cu_route &a, float *p, float *score, int row, int lane)
+{
+    int n = a.n_expert;
+    float sum = 0.0f, mine = 0.0f;
+    int mine_id = 0;
+
+    if (a.softmax) {
+        float max = -INFINITY, total = 0.0f;
+        for (int e = lane; e < n; e += 32)
+            max = fmaxf(max, p[e]);
+        max = warp_max(max);
+        for (int e = lane; e < n; e += 32)
+            total += p[e] = expf(p[e] - max);
+        total = warp_sum(total);
+        for (int e = lane; e < n; e += 32)
+            p[e] /= total;
+    } else {
+        for (int e = lane; e < n; e += 32) {
+            float x = expf(-fabsf(p[e]));
+            p[e] = p[e] < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
+        }
+    }
+    for (int e = lane; e < n; e += 32) {
+        float s = a.bias ? p[e] + a.bias[e] : p[e];
+        score[e] = s == s ? s : -INFINITY;
+    }
+    for (int i = 0; i < a.k; i++) {
+        float best = -INFINITY;
+        int at = n; // no expert: worse than any
+        for (int e = lane; e < n; e += 32)
+            if (score[e] > best || (score[e] == best && e < at && p[e] >= 0.0f))
+                best = score[e], at = e;
+        for (int o = 16; o > 0; o >>= 1) {
+            float other = __shfl_xor_sync(0xFFFFFFFFu, best, o);
+            int other_at = __shfl_xor_sync(0xFFFFFFFFu, at, o);
+            if (other_at < n && (at >= n || other > best || (other == best && other_at < at)))
+                best = other, at = other_at;
+        }
+        at = at < n ? at : 0; // only when every score is NaN
+        float w = p[at];
+        sum += w;
+        if (lane == i % 32)
+            mine = w, mine_id = at;
+        if (lane == at % 32) { // taken
+            score[at] = -INFINITY;
+            p[at] = -1.0f;
+        }
+        __syncwarp();
+        if (i % 32 == 31 || i == a.k - 1) { // a full set of ranks
+            int rank = i / 32 * 32 + lane;
+            if (rank <= i) {
+                a.ids[row * a.k + rank] = mine_id;
+                a.w[row * a.k + rank] = mine;
+            }
+        }
+    }
+    __syncwarp();
+    for (int rank = lane; rank < a.k; rank += 32) {
+        float w = a.w[row * a.k + rank];
+        if (a.norm)
+            w /= sum > 0x1p-14f ? sum : 0x1p-14f;
+        a.w[row * a.k + rank] = w * a.scale;
+    }
+}
+
+// The whole block: entries [0, n) sorted by expert, and tiles of at most tile_rows of them. shared: 2 * experts
+// + 2 * threads ints.
+DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, int32_t *entry, lg_cu_group *group,
+                       int *n_group, int *shared)
+{
+    int tid = threadIdx.x, threads = blockDim.x, per = (n_expert + threads - 1) / threads;
+    int *count = shared, *at = shared + n_expert, *sum = at + n_expert, *tiles = sum + threads;
+    int my_sum = 0, my_tiles = 0;
+
+    for (int e = tid; e < n_expert; e += threads)
+        count[e] = 0;
+    __syncthreads();
+    for (int i = tid; i < n; i += threads)
+        atomicAdd(&count[ids[i]], 1);
+    __syncthreads();
+    for (int e = tid * per; e < min(tid * per + per, n_expert); e++) {
+        my_sum += count[e];
+        my_tiles += (count[e] + tile_rows - 1) / tile_rows;
+    }
+    sum[tid] = my_sum;
+    tiles[tid] = my_tiles;
+    for (int o = 1; o < threads; o *= 2) { // inclusive sums
+        __syncthreads();
+        int a = tid >= o ? sum[tid - o] : 0, b = tid >= o ? tiles[tid - o] : 0;
+        __syncthreads();
+        sum[tid] += a;
+        tiles[tid] += b;
+    }
+    __syncthreads();
+    int first = sum[tid] - my_sum, tile = tiles[tid] - my_tiles;
+    for (int e = tid * per; e < min(tid * per + per, n_expert); e++) {
+        at[e] = first;
+        for (int i = 0; i < count[e]; i += tile_rows) {
+            lg_cu_group g = {e, first + i, min(tile_rows, count[e] - i), 0};
+            if (tile < LG_CU_TILES)
+                group[tile] = g;
+            tile++;
+        }
+        first += count[e];
+    }
+    if (tid == threads - 1)
+        *n_group = min(tile, (int)LG_CU_TILES);
+    __syncthreads();
+    for (int i = tid; i < n; i += threads)
+        entry[atomicAdd(&at[ids[i]], 1)] = i;
+}
+
+template <int COLS>
+static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
+    route_kernel(__grid_constant__ const lg_cu_route a, float *logits, int32_t *entry, lg_cu_group *group,
+                 int *n_group, const lg_cu_step *step)
+{
+    extern __shared__ float shared[];
+    __shared__ bool last;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, expert = (int)blockIdx.x * ROUTE_WARPS + warp;
+    int row[1] = {min(expert, a.n_expert - 1)}, col[COLS];
+    float acc[1][COLS];
+    lg_cu_mat m = {};
+    gemv_in in = {};
+
+    m.type = LG_F32;
+    m.n_in = a.h.cols;
+    prefetch_row(m, (const uint8_t *)a.router, row[0], lane);
+    pdl_wait();
+    in.x = a.h.p;
+    in.x_stride = (size_t)a.h.stride;
+    in.n_cols = step_rows(step, a.h.rows);
+#pragma unroll
+    for (int c = 0; c < COLS; c++)
+        col[c] = c, acc[0][c] = 0.0f;
+    const uint8_t *const p[1] = {(const uint8_t *)a.router};
+    if (in.n_cols > 0)
+        dot_floats<COLS, 1>(acc, m, p, row, in, col, lane, 32);
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        if (c >= in.n_cols)
+            break;
+        float v = warp_sum(acc[0][c]);
+        if (lane == 0 && expert < a.n_expert)
+            logits[c * a.n_expert + expert] = v;
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(&n_group[1], 1) == (int)gridDim.x - 1;
+        if (last)
+            n_group[1] = 0;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    for (int c = warp; c < in.n_cols; c += ROUTE_WARPS) {
+        float *mine = shared + (size_t)warp * 2 * (size_t)a.n_expert;
+        for (int e = lane; e < a.n_expert; e += 32)
+            mine[e] = __ldcg(&logits[c * a.n_expert + e]);
+        __syncwarp();
+        choose(a, mine, mine + a.n_expert, c, lane);
+        __syncwarp();
+    }
+    if (COLS == 1)
+        return;
+    __syncthreads();
+    group_entries(a.ids, in.n_cols * a.k, a.n_expert, FEW_COLS, entry, group, n_group, (int *)shared);
+}
+
+static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
+    choose_kernel(__grid_constant__ const lg_cu_route a, const float *logits, const lg_cu_step *step)
+{
+    extern __shared__ float shared[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = (int)blockIdx.x * ROUTE_WARPS + warp;
+
+    pdl_wait();
+    if (row >= step_rows(step, a.h.rows))
+        return;
+    float *mine = shared + (size_t)warp * 2 * (size_t)a.n_expert;
+    for (int e = lane; e < a.n_expert; e += 32)
+        mine[e] = logits[(size_t)row * (size_t)a.n_expert + (size_t)e];
+    __syncwarp();
+    choose(a, mine, mine + a.n_expert, row, lane);
+}
+
+enum { SORT_THREADS = 1024 };
+
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_kernel(const int32_t *ids, int k, int n_expert, int tile_rows, int32_t *entry, lg_cu_group *group,
+                int *n_group, int rows, const lg_cu_step *step)
+{
+    extern __shared__ int room[];
+
+    pdl_wait();
+    group_entries(ids, step_rows(step, rows) * k, n_expert, tile_rows, entry, group, n_group, room);
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
+{
+    int rows = bucket_rows(c, a->h.rows);
+    size_t chosen = (size_t)ROUTE_WARPS * 2 * (size_t)a->n_expert * sizeof(float);
+    size_t sorted = (2 * (size_t)a->n_expert + 2 * 32 * ROUTE_WARPS) * sizeof(int);
+    dim3 grid((unsigned)ceil_div(a->n_expert, ROUTE_WARPS));
+
+    if (rows > LG_CU_EXACT_ROWS) {
+        lg_cu_part part = {};
+        part.w.p = (const uint8_t *)a->router;
+        part.w.type = LG_F32;
+        part.w.n_in = a->h.cols;
+        part.w.n_out = a->n_expert;
+        part.w.n_expert = 1;
+        part.w.scale = 1.0f;
+        part.y = c->route_logits;
+        part.y_stride = a->n_expert;
+        lg_cu_gemm(c, &a->h, &part, 1);
+        launch(c, choose_kernel, dim3((unsigned)ceil_div(rows, ROUTE_WARPS)), 32 * ROUTE_WARPS, chosen, *a,
+               (const float *)c->route_logits, c->step);
+        return;
+    }
+    auto kernel = rows == 1 ? route_kernel<1> : rows <= 4 ? route_kernel<4> : route_kernel<16>;
+    launch(c, kernel, grid, 32 * ROUTE_WARPS, most(chosen, sorted), *a, c->route_logits, c->entry, c->group,
+           c->n_group, c->step);
+}
+
+/* ---- few rows: gate and up ---- */
+
+enum { FFN_ROWS = 32 }; // rows of gate and of up of a block: one run of the quantised result
+
+struct moe_args {
+    lg_cu_ffn routed, shared;
+    bool has_routed, has_shared, quantise_routed, quantise_shared;
+    gemv_in in;
+    const int32_t *ids, *entry;
+    const float *w;
+    const lg_cu_group *group;
+    const int *n_group;
+    int k, rows, n_shared; // n_shared: groups of the shared expert's rows
+    // results of gate and up: of entries, and of the shared expert's rows
+    lg_cu_acts mid, mid_shared;
+    float *mid_f32, *mid_f32_shared;
+    float *expert_out; // several rows: [entry][hidden], then [row][hidden] of the shared expert
+    int shared_at;     // rows of expert_out before those
+    float *out;
+    int out_stride;
+};
+
+// What block index y works on: rows of the shared expert (these come first), or an expert with its entries.
+template <int COLS> DEV bool get_group(const moe_args &a, const lg_cu_step *step, int y, bool *shared, lg_cu_group *g)
+{
+    int n = step_rows(step, a.rows);
+
+    *shared = y < a.n_shared;
+    y -= a.n_shared;
+    if (*shared) {
+        int first = (y + a.n_shared) * COLS;
+        *g = {0, first, min(COLS, n - first), 0};
+        return g->n > 0;
+    }
+    if (COLS == 1) {
+        *g = {n > 0 ? a.ids[y] : 0, y, 1, 0};
+    } else {
+        if (y >= *a.n_group)
+            return false;
+        *g = a.group[y];
+    }
+    return n > 0;
+}
+
+template <int COLS, int WARPS, bool ANY>
+static __global__ void __launch_bounds__(32 * WARPS)
+    moe_up_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step)
+{
+    enum { PER_WARP = FFN_ROWS / WARPS, R = 4, PASSES = PER_WARP * 2 / R, U = COLS > 1 ? 1 : WARPS == 16 ? 2 : 1 };
+    __shared__ float mid[COLS][FFN_ROWS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col[COLS], slot[COLS];
+    bool shared;
+    lg_cu_group g;
+
+    pdl_wait();
+    if (!get_group<COLS>(a, step, blockIdx.y, &shared, &g))
+        return;
+    const lg_cu_ffn &f = shared ? a.shared : a.routed;
+    int ffn = f.gate.n_out, first = (int)blockIdx.x * FFN_ROWS;
+    if (first >= ffn)
+        return;
+    const uint8_t *gate = matrix_at(f.gate, g.expert), *up = matrix_at(f.up, g.expert);
+    float gate_scale = matrix_scale(f.gate, g.expert), up_scale = matrix_scale(f.up, g.expert);
+    gemv_in in = a.in;
+    in.n_cols = g.n;
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        slot[c] = shared ? g.first + c : COLS == 1 ? g.first : c < g.n ? a.entry[g.first + c] : 0;
+        col[c] = shared ? g.first + c : COLS == 1 ? 0 : slot[c] / a.k;
+    }
+    for (int pass = 0; pass < PASSES; pass++) {
+        int at = warp * PER_WARP + pass * 2;
+        float acc[R][COLS];
+        int row[R];
+        const uint8_t *p[R];
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            row[r] = min(first + at + r / 2, ffn - 1);
+            p[r] = r & 1 ? up : gate;
+#pragma unroll
+            for (int c = 0; c < COLS; c++)
+                acc[r][c] = 0.0f;
+        }
+        if (f.gate.type == f.up.type) {
+            dot_any<COLS, R, U, ANY>(acc, f.gate, p, row, in, col, lane, 32);
+        } else {
+            for (int r = 0; r < R; r++) {
+                float one[1][COLS] = {};
+                int row1[1] = {min(first + at + r / 2, ffn - 1)};
+                const uint8_t *const p1[1] = {r & 1 ? up : gate};
+                dot_any<COLS, 1, 1, ANY>(one, r & 1 ? f.up : f.gate, p1, row1, in, col, lane, 32);
+#pragma unroll
+                for (int i = 0; i < R; i++)
+#pragma unroll
+                    for (int c = 0; c < COLS; c++)
+                        if (i == r)
+                            acc[i][c] = one[0][c];
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            if (COLS > 1 && c >= in.n_cols)
+                break;
+#pragma unroll
+            for (int r = 0; r < R; r += 2) {
+                float v = silu(warp_sum(acc[r][c]) * gate_scale) * (warp_sum(acc[r + 1][c]) * up_scale);
+                if (lane == 0)
+                    mid[c][at + r / 2] = v;
+            }
+        }
+    }
+    __syncthreads();
+    lg_cu_acts to = shared ? a.mid_shared : a.mid;
+    float *to_f32 = shared ? a.mid_f32_shared : a.mid_f32;
+    bool quantise = shared ? a.quantise_shared : a.quantise_routed;
+    for (int c = warp; c < COLS && c < in.n_cols; c += WARPS) {
+        size_t s = (size_t)(shared || COLS == 1 ? g.first + c : a.entry[g.first + c]);
+        if (quantise)
+            store_run(to.q + s * (size_t)ffn, to.meta + s * (size_t)(ffn / 32), (int)blockIdx.x, lane,
+                      mid[c][lane]);
+        else if (first + lane < ffn)
+            to_f32[s * (size_t)ffn + (size_t)(first + lane)] = mid[c][lane];
+    }
+}
+
+/* ---- few rows: down ---- */
+
+// Lanes that share a row: as many as it has runs, so that short rows leave none idle.
+DEV int lanes_of(const lg_cu_mat &m)
+{
+    int pieces = is_float(m.type) ? (m.n_in + 7) / 8 : m.n_in / 32;
+    return pieces > 16 ? 32 : pieces > 8 ? 16 : 8;
+}
+
+DEV float lanes_sum(float v, int width)
+{
+    for (int o = width / 2; o > 0; o >>= 1)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
+    return v;
+}
+
+enum { DOWN_R = 4, DOWN_ROWS = 16 }; // a warp: rows at once; a block: rows at most
+
+// R * (32 / width) rows from `first` on of expert g; y[c] gets row `first + index` on the lanes that begin a group.
+template <int COLS, bool ANY>
+DEV void down_rows(const moe_args &a, bool shared, const lg_cu_group &g, int first, int width, int lane,
+                   const int *slot, float (&acc)[DOWN_R][COLS])
+{
+    const lg_cu_ffn &f = shared ? a.shared : a.routed;
+    lg_cu_acts mid = shared ? a.mid_shared : a.mid;
+    gemv_in in = {mid.q, mid.meta, shared ? a.mid_f32_shared : a.mid_f32, (size_t)f.down.n_in, g.n};
+    int row[DOWN_R];
+    const uint8_t *p[DOWN_R];
+
+#pragma unroll
+    for (int r = 0; r < DOWN_R; r++) {
+        row[r] = min(first + lane / width * DOWN_R + r, f.down.n_out - 1);
+        p[r] = matrix_at(f.down, g.expert);
+#pragma unroll
+        for (int c = 0; c < COLS; c++)
+            acc[r][c] = 0.0f;
+    }
+    dot_any<COLS, DOWN_R, 1, ANY>(acc, f.down, p, row, in, slot, lane % width, width);
+}
+
+// One row: warp i of a block takes the expert of rank i, the last one the shared expert.
+template <bool ANY>
+static __global__ void moe_down_one_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step, int width)
+{
+    extern __shared__ float part[]; // [warp][rows]
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = DOWN_R * (32 / width);
+    int first = (int)blockIdx.x * rows, hidden = a.routed.down.n_out;
+    bool shared = warp == a.k;
+
+    pdl_wait();
+    if (step_rows(step, a.rows) == 0)
+        return;
+    lg_cu_group g = {shared ? 0 : a.ids[warp], 0, 1, 0};
+    int slot[1] = {shared ? 0 : warp};
+    float acc[DOWN_R][1];
+    down_rows<1, ANY>(a, shared, g, first, width, lane, slot, acc);
+    float scale = matrix_scale(shared ? a.shared.down : a.routed.down, g.expert);
+#pragma unroll
+    for (int r = 0; r < DOWN_R; r++) {
+        float v = lanes_sum(acc[r][0], width) * scale;
+        if (lane % width == 0)
+            part[warp * rows + lane / width * DOWN_R + r] = v;
+    }
+    __syncthreads();
+    int o = threadIdx.x;
+    if (o >= rows || first + o >= hidden)
+        return;
+    float sum = a.has_shared ? part[a.k * rows + o] : 0.0f;
+    for (int i = 0; i < a.k; i++)
+        sum = fmaf(a.w[i], part[i * rows + o], sum);
+    a.out[first + o] = sum;
+}
+
+// Several rows: each expert's matrix once, results by entry.
+enum { DOWN_WARPS = 8 };
+template <int COLS, bool ANY>
+static __global__ void __launch_bounds__(32 * DOWN_WARPS)
+    moe_down_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slot[COLS];
+    bool shared;
+    lg_cu_group g;
+
+    pdl_wait();
+    if (!get_group<COLS>(a, step, blockIdx.y, &shared, &g))
+        return;
+    const lg_cu_mat &m = shared ? a.shared.down : a.routed.down;
+    int width = lanes_of(m), per_warp = DOWN_R * (32 / width);
+    int first = ((int)blockIdx.x * DOWN_WARPS + warp) * per_warp;
+    if (first >= m.n_out)
+        return;
+#pragma unroll
+    for (int c = 0; c < COLS; c++)
+        slot[c] = shared || COLS == 1 ? g.first + c : c < g.n ? a.entry[g.first + c] : 0;
+    float acc[DOWN_R][COLS], scale = matrix_scale(m, g.expert);
+    down_rows<COLS, ANY>(a, shared, g, first, width, lane, slot, acc);
+#pragma unroll
+    for (int c = 0; c < COLS; c++) {
+        if (c >= g.n)
+            break;
+#pragma unroll
+        for (int r = 0; r < DOWN_R; r++) {
+            int o = first + lane / width * DOWN_R + r;
+            float v = lanes_sum(acc[r][c], width) * scale;
+            if (lane % width == 0 && o < m.n_out)
+                a.expert_out[(size_t)(slot[c] + (shared ? a.shared_at : 0)) * (size_t)m.n_out + (size_t)o] = v;
+        }
+    }
+}
+
+static __global__ void moe_sum_kernel(float *out, int out_stride, const float *y, const float *w, int k,
+                                      int shared_at, int hidden, int rows, const lg_cu_step *step)
+{
+    pdl_wait();
+    int n = step_rows(step, rows), o = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
+    if (r >= n || o >= hidden)
+        return;
+    float sum = shared_at >= 0 ? y[(size_t)(shared_at + r) * (size_t)hidden + (size_t)o] : 0.0f;
+    for (int i = 0; i < k; i++)
+        sum = fmaf(w[r * k + i], y[(size_t)(r * k + i) * (size_t)hidden + (size_t)o], sum);
+    out[(size_t)r * (size_t)out_stride + (size_t)o] = sum;
+}
+
+static void run_sum(lg_cu *c, const lg_cu_moe *m)
+{
+    int rows = bucket_rows(c, m->h.rows);
+    dim3 grid((unsigned)ceil_div(m->out.cols, 256), (unsigned)rows);
+
+    launch(c, moe_sum_kernel, grid, 256, 0, m->out.p, m->out.stride, (const float *)c->expert_out, m->w, m->k,
+           m->shared ? rows * m->k : -1, m->out.cols, (int)m->h.rows, c->step);
+}
+
+/* ---- the op ---- */
+
+static bool is_other(const lg_cu_ffn *f)
+{
+    return f && !((is_planar(f->gate.type) || is_float(f->gate.type)) &&
+                  (is_planar(f->up.type) || is_float(f->up.type)) &&
+                  (is_planar(f->down.type) || is_float(f->down.type)));
+}
+
+template <int COLS> static void run_up(lg_cu *c, const moe_args &a, bool any)
+{
+    int ffn = a.has_routed ? a.routed.gate.n_out : 0, shared = a.has_shared ? a.shared.gate.n_out : 0;
+    int groups = (a.has_routed ? c->rows * a.k : 0) + a.n_shared;
+    dim3 grid((unsigned)ceil_div(ffn > shared ? ffn : shared, FFN_ROWS), (unsigned)groups);
+
+    if (any)
+        launch(c, moe_up_kernel<COLS, 8, true>, grid, 256, 0, a, c->step);
+    else if (COLS == 1 && (int)(grid.x * grid.y) < 2 * c->sms)
+        launch(c, moe_up_kernel<1, 16, false>, grid, 512, 0, a, c->step);
+    else
+        launch(c, moe_up_kernel<COLS, 8, false>, grid, 256, 0, a, c->step);
+}
+
+template <int COLS> static void run_down(lg_cu *c, const moe_args &a, bool any)
+{
+    int hidden = a.routed.down.n_out, groups = c->rows * a.k + a.n_shared;
+    dim3 grid((unsigned)ceil_div(hidden, DOWN_WARPS * DOWN_R), (unsigned)groups);
+
+    launch(c, any ? moe_down_kernel<COLS, true> : moe_down_kernel<COLS, false>, grid, 32 * DOWN_WARPS, 0, a,
+           c->step);
+}
+
+static int host_lanes(const lg_cu_mat *m)
+{
+    int pieces = is_float(m->type) ? (m->n_in + 7) / 8 : m->n_in / 32;
+    return pieces > 16 ? 32 : pieces > 8 ? 16 : 8;
+}
+
+static void down_one(lg_cu *c, const moe_args &a, bool any)
+{
+    int width = host_lanes(&a.routed.down), rows = DOWN_R * (32 / width);
+    unsigned warps = (unsigned)(a.k + a.has_shared);
+
+    launch(c, any ? moe_down_one_kernel<true> : moe_down_one_kernel<false>,
+           dim3((unsigned)ceil_div(a.routed.down.n_out, rows)), (int)(32 * warps),
+           (size_t)warps * (size_t)rows * sizeof(float), a, c->step, width);
+}
+
+static void few_rows(lg_cu *c, const lg_cu_moe *m)
+{
+    int rows = bucket_rows(c, m->h.rows);
+    moe_args a = {};
+    bool any = is_other(m->routed) || is_other(m->shared);
+
+    a.has_routed = m->routed != NULL;
+    a.has_shared = m->shared != NULL;
+    if (m->routed)
+        a.routed = *m->routed;
+    if (m->shared)
+        a.shared = *m->shared;
+    a.quantise_routed = m->routed && !is_float(m->routed->down.type);
+    a.quantise_shared = m->shared && !is_float(m->shared->down.type);
+    a.in = {c->acts.q, c->acts.meta, m->h.p, (size_t)m->h.stride, 0};
+    a.ids = m->ids;
+    a.w = m->w;
+    a.entry = c->entry;
+    a.group = c->group;
+    a.n_group = c->n_group;
+    a.k = m->routed ? m->k : 0;
+    a.rows = m->h.rows;
+    a.n_shared = m->shared ? rows == 1 ? 1 : ceil_div(rows, FEW_COLS) : 0;
+    size_t at = m->routed ? (size_t)(rows * m->k) * (size_t)m->routed->gate.n_out : 0;
+    a.mid = c->mid;
+    a.mid_shared.q = c->mid.q + at;
+    a.mid_shared.meta = c->mid.meta + at / 32;
+    a.mid_f32 = c->mid_f32;
+    a.mid_f32_shared = c->mid_f32 + at;
+    a.expert_out = c->expert_out;
+    a.shared_at = rows * a.k;
+    a.out = m->out.p;
+    a.out_stride = m->out.stride;
+    if (rows == 1)
+        run_up<1>(c, a, any);
+    else
+        run_up<FEW_COLS>(c, a, any);
+    if (!m->routed) { // dense: down is a plain product
+        lg_tensor x = {a.mid_f32_shared, m->shared->down.n_in, m->shared->down.n_in, m->h.rows};
+        lg_cu_part part = {};
+        part.w = m->shared->down;
+        part.y = m->out.p;
+        part.y_stride = m->out.stride;
+        lg_cu_gemv(c, &x, &a.mid_shared, &part, 1);
+        return;
+    }
+    if (rows == 1 && a.k < 32 && (!m->shared || host_lanes(&m->shared->down) == host_lanes(&m->routed->down))) {
+        down_one(c, a, any);
+        return;
+    }
+    if (rows == 1)
+        run_down<1>(c, a, any);
+    else
+        run_down<FEW_COLS>(c, a, any);
+    run_sum(c, m);
+}
+
+static void many_rows(lg_cu *c, const lg_cu_moe *m)
+{
+    int rows = bucket_rows(c, m->h.rows);
+
+    if (m->routed) {
+        int n_expert = m->routed->gate.n_expert, entries = rows * m->k;
+        int tile = lg_cu_gemm_tile_rows(c, m->routed, n_expert, m->k);
+        int tiles = entries / tile + (entries < n_expert ? entries : n_expert);
+        launch(c, sort_kernel, dim3(1), SORT_THREADS, (2 * (size_t)n_expert + 2 * SORT_THREADS) * sizeof(int),
+               m->ids, m->k, n_expert, tile, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
+        lg_cu_gemm_ffn(c, m, m->routed, false, tile, tiles < LG_CU_TILES ? tiles : LG_CU_TILES);
+    }
+    if (m->shared) {
+        int tile = lg_cu_gemm_tile_rows(c, m->shared, 1, 1);
+        lg_cu_gemm_ffn(c, m, m->shared, true, tile, ceil_div(rows, tile));
+    }
+    if (m->routed)
+        run_sum(c, m);
+}
+
+void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *m)
+{
+    if (bucket_rows(c, m->h.rows) <= LG_CU_EXACT_ROWS)
+        few_rows(c, m);
+    else
+        many_rows(c, m);
+}

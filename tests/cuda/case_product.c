@@ -1,0 +1,385 @@
+/*
+ * tests/cuda: linear, moe, ffn and route.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/gpu.h"
+
+static bool fits(lg_qtype type, int n_in)
+{
+    return n_in % lg_qtype_get((uint32_t)type)->block_elems == 0;
+}
+
+static lg_qtype any_type(gpu *g, int n_in)
+{
+    for (;;) {
+        lg_qtype type = gpu_types[kc_int(&g->k, 0, 16)];
+        if (fits(type, n_in))
+            return type;
+    }
+}
+
+// Bounds: f32 sums, and in prefill the rounding of weights, which may fall the other way now and then.
+static double bound_of(int rows, double size)
+{
+    return (rows > EXACT_ROWS ? 1e-4 : 1e-5) * size + 1e-30;
+}
+
+/* ---- linear ---- */
+
+static void check_linear(gpu *g, const dev *x, const dev *y, const wt *w, int rows)
+{
+    double *a = malloc((size_t)x->t.cols * sizeof *a);
+
+    LG_ASSERT(a);
+    for (int r = 0; r < rows; r++) {
+        round_acts(w, rows, dev_row(x, r), x->t.cols, a);
+        for (int i = 0; i < w->w.n_out; i++) {
+            double size, want = product(w, rows, 0, i, a, &size);
+            if (!kc_check(&g->k, fabs((double)dev_row(y, r)[i] - want) <= bound_of(rows, size),
+                          "%s row %d column %d is %.9g, not %.9g (size %.3g)", lg_qtype_get((uint32_t)w->type)->name, r,
+                          i, (double)dev_row(y, r)[i], want, size)) {
+                r = rows;
+                break;
+            }
+        }
+    }
+    free(a);
+    dev_check_pad(g, y, "linear");
+}
+
+// One row of the same product in a step of its own must have the same bits.
+static void check_alone(gpu *g, const dev *x, const dev *y, const wt *w, int rows)
+{
+    int r = kc_int(&g->k, 0, rows - 1);
+    dev one = dev_new(g, 1, w->w.n_out, LG_ROWS_STEP);
+    lg_tensor xr = x->t;
+    lg_step s = {.n_rows = 1};
+
+    xr.p += (size_t)r * (size_t)xr.stride;
+    gpu_begin(g, &s);
+    g->b->ops->linear(g->b, &xr, &(lg_part){one.t, &w->w}, 1);
+    gpu_end(g);
+    dev_fetch(g, &one);
+    kc_check(&g->k, memcmp(one.host, dev_row(y, r), (size_t)w->w.n_out * sizeof(float)) == 0,
+             "row %d of %d has other bits alone", r, rows);
+    dev_free(g, &one);
+}
+
+static void linear_once(gpu *g, int n_in, int rows, const lg_qtype *types, int n_parts, int x_mode, int w_mode)
+{
+    dev x = dev_random(g, rows, n_in, LG_ROWS_STEP, x_mode), y[LG_PARTS_MAX];
+    wt w[LG_PARTS_MAX];
+    lg_part part[LG_PARTS_MAX];
+    lg_step s = {.n_rows = rows};
+
+    for (int p = 0; p < n_parts; p++) {
+        w[p] = wt_random(g, types[p], LG_USE_LINEAR, n_in, kc_int(&g->k, 1, p ? 40 : 200), 1, w_mode);
+        y[p] = dev_new(g, rows, w[p].w.n_out, LG_ROWS_STEP);
+        part[p] = (lg_part){y[p].t, &w[p].w};
+    }
+    gpu_begin(g, &s);
+    g->b->ops->linear(g->b, &x.t, part, n_parts);
+    gpu_end(g);
+    for (int p = 0; p < n_parts; p++) {
+        dev_fetch(g, &y[p]);
+        check_linear(g, &x, &y[p], &w[p], rows);
+        if (rows <= EXACT_ROWS && p == 0)
+            check_alone(g, &x, &y[p], &w[p], rows);
+        dev_free(g, &y[p]);
+        wt_free(g, &w[p]);
+    }
+    dev_free(g, &x);
+}
+
+void gpu_case_linear(gpu *g)
+{
+    static const int rows[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 150}, widths[] = {256, 768, 1024, 3072};
+    lg_qtype types[LG_PARTS_MAX];
+
+    for (int t = 0; t < 17; t++)
+        for (int i = 0; i < 10; i++) {
+            int n_in = widths[(t + i) % 4];
+            types[0] = gpu_types[t];
+            kc_label(&g->k, "linear/%s n_in %d rows %d", lg_qtype_get((uint32_t)types[0])->name, n_in, rows[i]);
+            linear_once(g, n_in, rows[i], types, 1, i % 3 == 1 ? 1 : i == 6 ? 5 : 0, i % 4 == 3 ? 3 : i == 4 ? 2 : 0);
+        }
+    for (int i = 0; i < 30; i++) {
+        static const int odd[] = {32, 96, 288, 512, 7, 100};
+        int n_in = odd[kc_int(&g->k, 0, 5)], n = kc_int(&g->k, 1, 4), r = rows[kc_int(&g->k, 0, 9)];
+        for (int p = 0; p < n; p++)
+            types[p] = any_type(g, n_in);
+        kc_label(&g->k, "linear/mixed n_in %d rows %d parts %d", n_in, r, n);
+        linear_once(g, n_in, r, types, n, 0, 0);
+    }
+}
+
+/* ---- moe ---- */
+
+typedef struct moe_run {
+    int hidden, ffn, ffn_shared, n_expert, k, rows;
+    wt w[6];
+    int32_t *ids;
+    float *weight;
+    dev h, out;
+} moe_run;
+
+// gate, up, silu, down of one expert; *slack grows with what rounding of the middle may cost.
+static void ffn_row(const moe_run *m, const wt *w, int expert, int r, double *y, double *slack)
+{
+    int ffn = w[0].w.n_out;
+    double *a = malloc((size_t)(m->hidden + ffn) * 2 * sizeof *a), *b = a + m->hidden, size, up_size;
+    double *mid = b + m->hidden;
+    float *f = malloc((size_t)ffn * sizeof *f);
+
+    LG_ASSERT(a && f);
+    round_acts(&w[0], m->rows, dev_row(&m->h, r), m->hidden, a);
+    round_acts(&w[1], m->rows, dev_row(&m->h, r), m->hidden, b);
+    for (int i = 0; i < ffn; i++) {
+        double gate = product(&w[0], m->rows, expert, i, a, &size), up = product(&w[1], m->rows, expert, i, b, &up_size);
+        f[i] = (float)(gate / (1.0 + exp(-gate)) * up);
+    }
+    round_acts(&w[2], m->rows, f, ffn, mid);
+    for (int o = 0; o < m->hidden; o++) {
+        y[o] = product(&w[2], m->rows, expert, o, mid, &size);
+        slack[o] = size;
+    }
+    free(a);
+    free(f);
+}
+
+static void check_moe_row(gpu *g, const moe_run *m, bool routed, bool shared, int r)
+{
+    double *y = calloc((size_t)m->hidden * 4, sizeof *y), *sum = y + m->hidden, *size = sum + m->hidden,
+           *bound = size + m->hidden, diff = 0, norm = 0, room = 0;
+
+    LG_ASSERT(y);
+    if (shared)
+        ffn_row(m, m->w + 3, 0, r, sum, bound);
+    for (int i = 0; routed && i < m->k; i++) {
+        double w = (double)m->weight[r * m->k + i];
+        ffn_row(m, m->w, m->ids[r * m->k + i], r, y, size);
+        for (int o = 0; o < m->hidden; o++) {
+            sum[o] += w * y[o];
+            bound[o] += fabs(w) * size[o];
+        }
+    }
+    // One code of the middle may round the other way, so single columns have room for that and the row as a whole
+    // must be close.
+    for (int o = 0; o < m->hidden; o++) {
+        double got = (double)dev_row(&m->out, r)[o];
+        diff += (got - sum[o]) * (got - sum[o]);
+        norm += sum[o] * sum[o];
+        room += bound[o] * bound[o];
+        if (!kc_check(&g->k, fabs(got - sum[o]) <= 1e-2 * bound[o] + 1e-30, "row %d column %d is %.9g, not %.9g", r, o,
+                      got, sum[o]))
+            break;
+    }
+    kc_check(&g->k, sqrt(diff) <= 2e-3 * sqrt(norm) + 2e-4 * sqrt(room) + 1e-30, "row %d is off by %.3g of %.3g", r,
+             sqrt(diff), sqrt(norm));
+    free(y);
+}
+
+static void random_routes(gpu *g, moe_run *m)
+{
+    for (int r = 0; r < m->rows; r++)
+        for (int i = 0; i < m->k; i++) {
+            int32_t *id = &m->ids[r * m->k + i];
+            bool taken = true;
+            while (taken) {
+                *id = kc_int(&g->k, 0, m->n_expert - 1);
+                taken = false;
+                for (int j = 0; j < i; j++)
+                    taken = taken || m->ids[r * m->k + j] == *id;
+            }
+            m->weight[r * m->k + i] = (float)kc_uniform(&g->k, 0.0, 1.0);
+        }
+}
+
+// The op on rows [first, first + n), with routes that `route` of the same rows would have made.
+static void run_moe(gpu *g, const moe_run *m, bool routed, bool shared, int first, int n, const dev *out)
+{
+    lg_mem ids = mem_of(g, m->ids + first * m->k, (size_t)(n * m->k) * sizeof *m->ids);
+    lg_mem w = mem_of(g, m->weight + first * m->k, (size_t)(n * m->k) * sizeof *m->weight);
+    lg_moe_args a = {.out = out->t, .h = m->h.t, .routes = {.ids = ids.p, .w = w.p, .k = m->k}};
+    lg_step s = {.n_rows = n};
+
+    a.h.p += (size_t)first * (size_t)a.h.stride;
+    if (routed)
+        a.gate = &m->w[0].w, a.up = &m->w[1].w, a.down = &m->w[2].w;
+    if (shared)
+        a.shared_gate = &m->w[3].w, a.shared_up = &m->w[4].w, a.shared_down = &m->w[5].w;
+    gpu_begin(g, &s);
+    if (routed)
+        g->b->ops->moe(g->b, &a);
+    else
+        g->b->ops->ffn(g->b, &(lg_ffn_args){a.out, a.h, a.shared_gate, a.shared_up, a.shared_down});
+    gpu_end(g);
+    g->b->ops->release(g->b, &ids);
+    g->b->ops->release(g->b, &w);
+}
+
+static void moe_once(gpu *g, moe_run *m, const lg_qtype *types, bool routed, bool shared)
+{
+    m->ids = malloc((size_t)(m->rows * m->k) * sizeof *m->ids);
+    m->weight = malloc((size_t)(m->rows * m->k) * sizeof *m->weight);
+    LG_ASSERT(m->ids && m->weight);
+    random_routes(g, m);
+    m->h = dev_random(g, m->rows, m->hidden, LG_ROWS_STEP, 0);
+    m->out = dev_new(g, m->rows, m->hidden, LG_ROWS_STEP);
+    for (int i = 0; i < 3 && routed; i++)
+        m->w[i] = wt_random(g, types[i], LG_USE_EXPERTS, i == 2 ? m->ffn : m->hidden, i == 2 ? m->hidden : m->ffn,
+                            m->n_expert, 0);
+    for (int i = 0; i < 3 && shared; i++)
+        m->w[3 + i] = wt_random(g, types[3 + i], LG_USE_LINEAR, i == 2 ? m->ffn_shared : m->hidden,
+                                i == 2 ? m->hidden : m->ffn_shared, 1, 0);
+    run_moe(g, m, routed, shared, 0, m->rows, &m->out);
+    dev_fetch(g, &m->out);
+    for (int r = 0; r < m->rows; r += m->rows > 20 ? 7 : 1)
+        check_moe_row(g, m, routed, shared, r);
+    dev_check_pad(g, &m->out, "moe");
+    if (m->rows <= EXACT_ROWS) {
+        int r = kc_int(&g->k, 0, m->rows - 1);
+        dev one = dev_new(g, 1, m->hidden, LG_ROWS_STEP);
+        run_moe(g, m, routed, shared, r, 1, &one);
+        dev_fetch(g, &one);
+        kc_check(&g->k, memcmp(one.host, dev_row(&m->out, r), (size_t)m->hidden * sizeof(float)) == 0,
+                 "row %d of %d has other bits alone", r, m->rows);
+        dev_free(g, &one);
+    }
+    for (int i = 0; i < 6; i++)
+        wt_free(g, &m->w[i]);
+    dev_free(g, &m->h);
+    dev_free(g, &m->out);
+    free(m->ids);
+    free(m->weight);
+}
+
+void gpu_case_moe(gpu *g)
+{
+    static const int rows[] = {1, 2, 4, 5, 16, 17, 40, 150}, widths[] = {256, 512, 96, 1024};
+    static const lg_qtype fast[] = {LG_Q4_K, LG_Q8_0, LG_Q6_K, LG_Q5_K, LG_F16, LG_F32};
+
+    for (int i = 0; i < 40; i++) {
+        moe_run m = {.hidden = widths[kc_int(&g->k, 0, 2)], .ffn = widths[kc_int(&g->k, 0, 2)],
+                     .ffn_shared = widths[kc_int(&g->k, 0, 3)], .n_expert = kc_int(&g->k, 6, 40),
+                     .k = kc_int(&g->k, 1, 6), .rows = rows[i % 8]};
+        lg_qtype types[6];
+        int parts = kc_int(&g->k, 0, 3);
+
+        for (int t = 0; t < 6; t++) {
+            int n_in = t == 2 ? m.ffn : t == 5 ? m.ffn_shared : m.hidden;
+            types[t] = any_type(g, n_in);
+            if (i < 24 && fits(fast[i / 8 * 2], n_in)) // the mixes of published files
+                types[t] = t == 2 && fits(fast[i / 8 * 2 + 1], n_in) ? fast[i / 8 * 2 + 1] : fast[i / 8 * 2];
+            if (t % 3 == 1 && kc_int(&g->k, 0, 3))
+                types[t] = types[t - 1]; // gate and up are mostly of one type
+        }
+        kc_label(&g->k, "moe/hidden %d ffn %d shared %d experts %d of %d rows %d parts %d types %s %s %s, %s %s %s",
+                 m.hidden, m.ffn, m.ffn_shared, m.k, m.n_expert, m.rows, parts,
+                 lg_qtype_get((uint32_t)types[0])->name, lg_qtype_get((uint32_t)types[1])->name,
+                 lg_qtype_get((uint32_t)types[2])->name, lg_qtype_get((uint32_t)types[3])->name,
+                 lg_qtype_get((uint32_t)types[4])->name, lg_qtype_get((uint32_t)types[5])->name);
+        moe_once(g, &m, types, parts != 0, parts != 1);
+    }
+}
+
+/* ---- route ---- */
+
+static void check_routes(gpu *g, const wt *router, const float *bias, const float *h, const lg_route_args *a,
+                         const int32_t *ids, const float *w, int r)
+{
+    int n = router->w.n_out;
+    double p[300], sum = 0, total = 0, worst = INFINITY, size;
+    double *x = malloc((size_t)router->w.n_in * sizeof *x);
+
+    LG_ASSERT(x && n <= 300);
+    for (int i = 0; i < router->w.n_in; i++)
+        x[i] = (double)h[i];
+    for (int e = 0; e < n; e++) {
+        double z = product(router, 1, 0, e, x, &size);
+        p[e] = a->gating == LG_GATE_SIGMOID ? 1 / (1 + exp(-z)) : exp(z);
+        total += p[e];
+    }
+    free(x);
+    for (int e = 0; e < n && a->gating == LG_GATE_SOFTMAX; e++)
+        p[e] /= total;
+    for (int i = 0; i < a->out.k; i++) {
+        int id = ids[i];
+        if (!kc_check(&g->k, id >= 0 && id < n, "row %d rank %d chose expert %d of %d", r, i, id, n))
+            return;
+        double score = p[id] + (bias ? (double)bias[id] : 0);
+        kc_check(&g->k, score <= worst + 2e-6, "row %d: rank %d is above rank %d", r, i, i - 1);
+        for (int j = 0; j < i; j++)
+            kc_check(&g->k, ids[j] != id, "row %d: expert %d twice", r, id);
+        if (i > 0 && memcmp(router->f + (size_t)id * (size_t)router->w.n_in,
+                            router->f + (size_t)ids[i - 1] * (size_t)router->w.n_in,
+                            (size_t)router->w.n_in * sizeof(float)) == 0 && (!bias || bias[id] == bias[ids[i - 1]]))
+            kc_check(&g->k, id > ids[i - 1], "row %d: of two equal scores %d came before %d", r, ids[i - 1], id);
+        worst = score;
+        sum += p[id];
+    }
+    for (int e = 0; e < n; e++) {
+        bool chosen = false;
+        for (int i = 0; i < a->out.k; i++)
+            chosen = chosen || ids[i] == e;
+        kc_check(&g->k, chosen || p[e] + (bias ? (double)bias[e] : 0) <= worst + 2e-6, "row %d: %d was left out", r, e);
+    }
+    for (int i = 0; i < a->out.k; i++) {
+        double want = p[ids[i]] / (a->norm ? fmax(sum, 0x1p-14) : 1) * (double)a->scale;
+        kc_check(&g->k, fabs((double)w[i] - want) <= 1e-5 * want + 1e-37, "row %d: weight %d is %.9g, not %.9g", r, i,
+                 (double)w[i], want);
+    }
+}
+
+void gpu_case_route(gpu *g)
+{
+    static const int rows[] = {1, 2, 5, 16, 17, 100};
+
+    for (int i = 0; i < 24; i++) {
+        int n_rows = rows[i % 6], n = i % 5 == 0 ? 256 : kc_int(&g->k, 12, 90), k = kc_int(&g->k, 1, 12);
+        int hidden = i % 3 ? 768 : kc_int(&g->k, 1, 200);
+        wt router = wt_random(g, LG_F32, LG_USE_ROUTER, hidden, n, 1, 0), bias = wt_vector(g, n, 0, 0.1);
+        dev h = dev_random(g, n_rows, hidden, LG_ROWS_STEP, 0);
+        int32_t *ids = malloc((size_t)(n_rows * k) * sizeof *ids);
+        float *w = malloc((size_t)(n_rows * k) * sizeof *w);
+        lg_step s = {.n_rows = n_rows};
+
+        LG_ASSERT(ids && w);
+        for (int e = 1; e < n; e++) // exact ties
+            if (kc_int(&g->k, 0, 3) == 0) {
+                memcpy(router.f + (size_t)e * (size_t)hidden, router.f + (size_t)(e - 1) * (size_t)hidden,
+                       (size_t)hidden * sizeof(float));
+                bias.f[e] = bias.f[e - 1];
+            }
+        for (int r = 0; r < n_rows; r++)
+            for (int c = 0; c < hidden; c++)
+                dev_row(&h, r)[c] *= r % 3 == 2 ? 3.0f : 0.1f;
+        dev_send(g, &h);
+        memset(ids, 0xFF, (size_t)(n_rows * k) * sizeof *ids);
+        lg_mem d_ids = mem_of(g, ids, (size_t)(n_rows * k) * sizeof *ids);
+        lg_mem d_w = mem_of(g, ids, (size_t)(n_rows * k) * sizeof *w);
+        (void)g->b->ops->upload(g->b, &router.w.mem, 0, router.f, (size_t)n * (size_t)hidden * sizeof(float), NULL);
+        (void)g->b->ops->upload(g->b, &bias.w.mem, 0, bias.f, (size_t)n * sizeof(float), NULL);
+        lg_route_args a = {.h = h.t, .router = &router.w, .bias = i % 4 ? &bias.w : NULL,
+                           .gating = i % 7 == 3 ? LG_GATE_SOFTMAX : LG_GATE_SIGMOID, .norm = i % 3 != 1,
+                           .scale = 2.5f, .out = {.ids = d_ids.p, .w = d_w.p, .k = k}};
+        kc_label(&g->k, "route/hidden %d experts %d of %d rows %d", hidden, k, n, n_rows);
+        gpu_begin(g, &s);
+        g->b->ops->route(g->b, &a);
+        gpu_end(g);
+        (void)g->b->ops->download(g->b, d_ids.p, ids, (size_t)(n_rows * k) * sizeof *ids, NULL);
+        (void)g->b->ops->download(g->b, d_w.p, w, (size_t)(n_rows * k) * sizeof *w, NULL);
+        for (int r = 0; r < n_rows; r++)
+            check_routes(g, &router, a.bias ? bias.f : NULL, dev_row(&h, r), &a, ids + r * k, w + r * k, r);
+        g->b->ops->release(g->b, &d_ids);
+        g->b->ops->release(g->b, &d_w);
+        dev_free(g, &h);
+        wt_free(g, &router);
+        wt_free(g, &bias);
+        free(ids);
+        free(w);
+    }
+}
