@@ -30,10 +30,18 @@ def added_tokens():
 
 
 class Vocabulary:
-    def __init__(self):
+    """The bytes and little more; or, with `base`, the tokens of that model file, so that a prompt has a real length."""
+
+    def __init__(self, base=None):
         self.letters = byte_letters()
         self.tokens = added_tokens() + [self.letters[b] for b in range(256)]
         self.types = [4 if i in (18, 19, 23, 24, 25, 26) else 3 for i in range(70)] + [1] * 256
+        self.merges = ["t h"]
+        if base:
+            keys = read_keys(base)
+            self.tokens, self.types, self.merges = (list(keys["tokenizer.ggml." + k])
+                                                    for k in ("tokens", "token_type", "merges"))
+        self.known = set(self.tokens)
 
     def cut(self, text):
         """Ids of new tokens, of at least three bytes each, that spell the text."""
@@ -41,17 +49,35 @@ class Vocabulary:
         ids, at = [], 0
         while at < len(s):
             n = 3
-            while s[at:at + n] in self.tokens:
+            while s[at:at + n] in self.known:
                 n += 1
                 assert at + n <= len(s), "a text's end must not repeat what came before"
             if len(s) - at - n < 3:
                 n = len(s) - at
-                assert s[at:at + n] not in self.tokens, "a text's end must not repeat what came before"
+                assert s[at:at + n] not in self.known, "a text's end must not repeat what came before"
             ids.append(len(self.tokens))
             self.tokens.append(s[at:at + n])
+            self.known.add(s[at:at + n])
             self.types.append(1)
             at += n
         return ids
+
+
+def read_keys(path):
+    """The metadata of a GGUF file."""
+    form = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")))
+
+    def value(f, kind):
+        if kind == 8:
+            return f.read(*struct.unpack("<Q", f.read(8))).decode()
+        if kind == 9:
+            inner, n = struct.unpack("<IQ", f.read(12))
+            return [value(f, inner) for _ in range(n)]
+        return struct.unpack("<" + form[kind], f.read(struct.calcsize("<" + form[kind])))[0]
+
+    with open(path, "rb") as f:
+        n_keys = struct.unpack("<4sIQQ", f.read(24))[3]
+        return {value(f, 8): value(f, *struct.unpack("<I", f.read(4))) for _ in range(n_keys)}
 
 
 def text_value(s):
@@ -137,20 +163,24 @@ def config(vocab):
             (a + "expert_weights_norm", True), (a + "expert_weights_scale", 2.5)]
     t = "tokenizer.ggml."
     return keys + [(t + "model", "gpt2"), (t + "pre", "laguna"), (t + "tokens", vocab.tokens),
-                   (t + "token_type", vocab.types), (t + "merges", ["t h"]), (t + "bos_token_id", 2),
+                   (t + "token_type", vocab.types), (t + "merges", vocab.merges), (t + "bos_token_id", 2),
                    (t + "eos_token_id", 2), (t + "eot_token_id", 24), (t + "padding_token_id", 9),
                    (t + "add_bos_token", False)]
 
 
-def write(path, thought, answer, loop=False):
-    """A model that thinks `thought` and answers `answer`."""
+def write(path, thought, answer, loop=False, base=None):
+    """A model that thinks `thought` and answers `answer`: a text, or a list of texts and ids of control tokens. `base` is
+    a model file whose vocabulary is taken."""
     rng = random.Random(7)
-    vocab = Vocabulary()
-    thinking, answering = vocab.cut(thought), vocab.cut(answer)
+    vocab = Vocabulary(base)
+    parts = answer if isinstance(answer, list) else [answer]
+    thinking = vocab.cut(thought)
+    answering = [i for part in parts for i in ([part] if isinstance(part, int) else vocab.cut(part))]
     chain = [THINK, *thinking, END_THINK, *answering] + ([] if loop else [END])
     n = len(vocab.tokens)
-    embed = [[rng.choice((-1.0, 1.0)) for _ in range(HIDDEN)] for _ in range(n)]
-    out = [[rng.gauss(0, 0.02) for _ in range(HIDDEN)] for _ in range(n)]
+    embed = [[1.0 if c == "1" else -1.0 for c in f"{rng.getrandbits(HIDDEN):0{HIDDEN}b}"] for _ in range(n)]
+    noise = [rng.gauss(0, 0.02) for _ in range(8191)] * 2
+    out = [noise[i:i + HIDDEN] for i in (rng.randrange(8191) for _ in range(n))]
     for before, after in zip(chain, chain[1:]):
         out[after] = [0.5 * x for x in embed[before]]
     if loop:
