@@ -54,7 +54,7 @@ typedef struct lg_ritem {
     lg_text raw;         /* custom call: the input */
     bool open;           /* of the items, at most the last one */
     bool cut;            /* ended by a limit */
-    bool part;           /* message: its content part was announced; reasoning: that of its summary */
+    bool part;           /* its parts were announced */
     const char *call_id;
     lg_str name;         /* as the model wrote it */
     const lg_rtool *tool; /* NULL: an unknown name */

@@ -338,6 +338,8 @@ static void show_text(lg_rstate *t, lg_ritem *it, lg_str text, lg_buf *out)
         if (!it->part && t->summary)
             part_frame(t, "response.reasoning_summary_part.added", "summary_index", "summary_text", LG_STR(""), it,
                        out);
+        if (!it->part) // the SDK takes no delta before its part was announced
+            part_frame(t, "response.content_part.added", "content_index", "reasoning_text", LG_STR(""), it, out);
         if (t->summary)
             text_frame(t, "response.reasoning_summary_text.delta", "summary_index", "delta", text, it, out);
         text_frame(t, "response.reasoning_text.delta", "content_index", "delta", text, it, out);
@@ -397,6 +399,7 @@ static void close_text(lg_rstate *t, const lg_ritem *it, lg_buf *out)
         part_frame(t, "response.reasoning_summary_part.done", "summary_index", "summary_text", text, it, out);
     }
     text_frame(t, "response.reasoning_text.done", "content_index", "text", text, it, out);
+    part_frame(t, "response.content_part.done", "content_index", "reasoning_text", text, it, out);
 }
 
 static void close_call(lg_job *job, lg_ritem *it, lg_buf *out)
