@@ -1,8 +1,8 @@
 #!/bin/sh
-# The long forms of what `make test` runs a short part of, over and over with new seeds until the time is up. Stops at
-# the first failure and prints the command that repeats it.
+# The long forms of what `make test` runs a short part of: load on the server for the whole time, then the rest over and
+# over with new seeds for as long again. Stops at the first failure and prints the command that repeats it.
 #
-#   tools/soak.sh BUILD [MINUTES [FIRST_SEED]]      30 minutes, seed from the clock
+#   tools/soak.sh BUILD [MINUTES [FIRST_SEED]]      30 minutes each, seed from the clock
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
@@ -24,6 +24,8 @@ try() {
     printf 'seed %s  %s\n' "$seed" "$(tail -n 1 "$log")"
 }
 
+try python3 -B tests/e2e/load.py "$build/lagoon" --minutes "$minutes" --seed "$seed"
+end=$(($(date +%s) + minutes * 60))
 while [ "$(date +%s)" -lt "$end" ]; do
     try "$build/tests/kcheck/kcheck" --seed "$seed"
     try "$build/tests/fuzz/hostile_gguf" tests/golden/vocab512.gguf 100000 "$seed"

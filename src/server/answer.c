@@ -49,7 +49,7 @@ typedef struct call {
 
 static void common_headers(const lg_server *s, const lg_request *rq, lg_error_shape shape, lg_response *out)
 {
-    if (!rq)
+    if (!rq || !rq->id[0])
         return;
     lg_response_header(out, "x-request-id", "%s", rq->id);
     if (shape == LG_SHAPE_ANTHROPIC)

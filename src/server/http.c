@@ -472,12 +472,14 @@ static enum MHD_Result on_headers(lg_http *h, struct MHD_Connection *mc, const c
     if (!x)
         return MHD_NO;
     *slot = x;
-    if (!copy_head(&x->rq, mc, method, url) || x->rq.header_bytes > h->p.max_header_bytes)
+    if (!copy_head(&x->rq, mc, method, url)) {
         refuse(x, 431);
-    if (!x->refused) {
+    } else {
         h->p.handler.begin(h->p.handler.ctx, &x->rq, &x->out);
         x->refused = x->out.status != 0;
     }
+    if (x->rq.header_bytes > h->p.max_header_bytes)
+        refuse(x, 431);
     length = declared_length(&x->rq);
     if (length > h->p.max_body_bytes)
         refuse(x, 413);
