@@ -188,12 +188,7 @@ class Constrained(Case):
         self.one_line(self.ask("--regex", "a", "--json-object"), 2, "exclude each other")
 
 
-class Absent(Case):
-    def test_what_this_version_lacks_is_refused_by_name(self):
-        for words in (["--draft", "x.gguf"], ["--draft-max", "4"]):
-            self.one_line(run("generate", "-m", model(), "-p", "hi", *words), 2, "not in this version")
-        self.assertEqual(run("generate", "-m", model(), "-p", "hi", "--no-draft").returncode, 0)
-
+class Refused(Case):
     def test_ranges(self):
         for words in (["--temp", "9"], ["--temp", "nan"], ["--top-p", "2"], ["-n", "x"], ["--seed", "-5"],
                       ["--min-think", "-1"], ["--kv-type", "q3"], ["--isa", "mmx"], ["--device", "abacus"], ["-n"],
