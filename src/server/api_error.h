@@ -1,8 +1,8 @@
 /*
  * server/api_error: an error as an HTTP client sees it, and its two spellings (api.md 1.11).
  *
- * Whoever detects the fault fills one lg_api_error; the dialect's shape decides how it is written, as a body or
- * as an event inside a stream. Owns nothing.
+ * Whoever detects the fault fills one lg_api_error; the dialect's shape decides how it is written, as a body
+ * or as an event inside a stream. Owns nothing.
  */
 #ifndef LG_SERVER_API_ERROR_H
 #define LG_SERVER_API_ERROR_H
@@ -11,7 +11,8 @@
 
 #include "base/buf.h"
 
-/* OPENAI: {"error":{message,type,param,code}}. ANTHROPIC: {"type":"error","error":{type,message},"request_id"}. */
+/* OPENAI: {"error":{message,type,param,code}}. ANTHROPIC:
+ * {"type":"error","error":{type,message},"request_id"}. */
 typedef enum lg_error_shape { LG_SHAPE_OPENAI, LG_SHAPE_ANTHROPIC } lg_error_shape;
 
 /* A kind fixes the status and the type words of both shapes. */
@@ -41,8 +42,8 @@ typedef struct lg_api_error {
     int64_t n_prompt_tokens, n_ctx; /* context overflow: both > 0; the OpenAI shape shows them */
 } lg_api_error;
 
-/* Fill *e and return LG_E_INPUT (so that a parser can `return lg_api_fail(...)`). param may be NULL. Ill-formed
- * UTF-8 and control characters in the result are replaced. */
+/* Fill *e and return LG_E_INPUT (so that a parser can `return lg_api_fail(...)`). param may be NULL.
+ * Ill-formed UTF-8 and control characters in the result are replaced. */
 lg_status lg_api_fail(lg_api_error *e, lg_api_kind kind, const char *param, const char *fmt, ...)
     LG_PRINTF(4, 5);
 /* From a lower layer's error: INPUT, UNSUPPORTED and LIMIT are the client's (400), the rest is INTERNAL. The

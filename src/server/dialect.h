@@ -2,13 +2,12 @@
  * server/dialect: what a dialect is: JSON <-> lg_job, nothing else. One file a dialect.
  *
  * The server calls, on the connection's thread and in this order:
- *   parse                       body -> job: validation, rendering, tokenizing, context check; fills everything of
- *                               job.h above "engine". Fails with *e filled; nothing was sent yet.
- *   open      (streams)         as soon as the job is admitted: the opening events
- *   event     for every event   streams: frames are appended to `out`; else the dialect collects in job->state
- *   finish                      streams: the closing events; else the whole body
- *   fail      (streams)         instead of finish: the error inside the stream
- * All output is appended to `out`; a buffer that fails ends the connection. Nothing is sent twice.
+ *   parse                       body -> job: validation, rendering, tokenizing, context check; fills
+ * everything of job.h above "engine". Fails with *e filled; nothing was sent yet. open      (streams) as soon
+ * as the job is admitted: the opening events event     for every event   streams: frames are appended to
+ * `out`; else the dialect collects in job->state finish                      streams: the closing events;
+ * else the whole body fail      (streams)         instead of finish: the error inside the stream All output
+ * is appended to `out`; a buffer that fails ends the connection. Nothing is sent twice.
  *
  * The two forms (stream or not) give the same content whatever the chunking.
  */
@@ -41,8 +40,8 @@ typedef struct lg_request lg_request; /* http.h: method, path, headers, body */
 typedef enum lg_ping { LG_PING_COMMENT, LG_PING_EVENT, LG_PING_NONE } lg_ping;
 
 struct lg_dialect {
-    const char *name;      /* in logs, metrics, and the setting `dialects`: chat responses completions messages native
-                            * infill */
+    const char *name; /* in logs, metrics, and the setting `dialects`: chat responses completions messages
+                       * native infill */
     const char *setting;   /* openai, responses, anthropic, llama, native */
     lg_error_shape shape;
     lg_ping ping;          /* keep-alive under sse_ping = auto */
@@ -59,23 +58,23 @@ extern const lg_dialect lg_dialect_chat, lg_dialect_responses, lg_dialect_comple
 
 /* Requests that are answered at once on the connection's thread, without the engine. Append the JSON body to
  * `out`; fail with *e filled. `body` is NULL for GET. */
-typedef lg_status (*lg_utility_fn)(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
-                                   lg_buf *out, lg_api_error *e);
+typedef lg_status (*lg_utility_fn)(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                   lg_arena *a, lg_buf *out, lg_api_error *e);
 /* utilities.c */
-LG_NODISCARD lg_status lg_util_tokenize(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
-                                        lg_buf *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_util_tokenize(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                        lg_arena *a, lg_buf *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_util_detokenize(const lg_service *s, const lg_request *rq, const lg_json *body,
                                           lg_arena *a, lg_buf *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_util_apply_template(const lg_service *s, const lg_request *rq, const lg_json *body,
                                               lg_arena *a, lg_buf *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_util_count_tokens(const lg_service *s, const lg_request *rq, const lg_json *body,
                                             lg_arena *a, lg_buf *out, lg_api_error *e);
-LG_NODISCARD lg_status lg_util_models(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
-                                      lg_buf *out, lg_api_error *e);
-LG_NODISCARD lg_status lg_util_model(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
-                                     lg_buf *out, lg_api_error *e);
-LG_NODISCARD lg_status lg_util_props(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
-                                     lg_buf *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_util_models(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                      lg_arena *a, lg_buf *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_util_model(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                     lg_arena *a, lg_buf *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_util_props(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                     lg_arena *a, lg_buf *out, lg_api_error *e);
 
 /* --- request.h's view of the HTTP side (implemented in http.c) --- */
 lg_str lg_request_path(const lg_request *rq);                      /* without query, aliases resolved */

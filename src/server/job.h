@@ -1,15 +1,15 @@
 /*
- * server/job: one request on its way through the engine: what a dialect made of the body, the events that come
- * back, and the account that the log line shows.
+ * server/job: one request on its way through the engine: what a dialect made of the body, the events that
+ * come back, and the account that the log line shows.
  *
- * Life: the connection's thread makes a job, the dialect fills it (parse), lg_jobs_submit queues it, the engine
- * thread runs it and adds events, the connection's thread takes them (lg_job_take) and hands them to the dialect,
- * and frees the job after the last one. Everything a job refers to lives in its arena, in its JSON document, or
- * in the server, until then.
+ * Life: the connection's thread makes a job, the dialect fills it (parse), lg_jobs_submit queues it, the
+ * engine thread runs it and adds events, the connection's thread takes them (lg_job_take) and hands them to
+ * the dialect, and frees the job after the last one. Everything a job refers to lives in its arena, in its
+ * JSON document, or in the server, until then.
  *
  * Threads: fields above the line "engine" belong to the connection's thread before submit and are read-only
- * afterwards. `cancel` may be set by any thread at any time; the engine then ends the job with a result whose end
- * is LG_END_CANCELLED. A job is never freed before its result was taken or its submit failed.
+ * afterwards. `cancel` may be set by any thread at any time; the engine then ends the job with a result whose
+ * end is LG_END_CANCELLED. A job is never freed before its result was taken or its submit failed.
  */
 #ifndef LG_SERVER_JOB_H
 #define LG_SERVER_JOB_H
@@ -25,7 +25,8 @@
 
 typedef struct lg_dialect lg_dialect;
 
-/* The log-probabilities of one generated token, when the request asked for them (pre-temperature, api.md 1.9). */
+/* The log-probabilities of one generated token, when the request asked for them (pre-temperature,
+ * api.md 1.9). */
 typedef struct lg_top_logprob {
     int32_t id;
     float logprob;
@@ -45,8 +46,8 @@ typedef struct lg_job_event {
     lg_job_event_kind kind;
     int choice;               /* 0 .. n_choice - 1 */
     int64_t done, total;      /* PROGRESS */
-    lg_event reply;           /* REPLY; the text is valid until the next lg_job_take. reply.call counts from 0 in each
-                               * choice. Calls get their id from lg_job_call_id. */
+    lg_event reply; /* REPLY; the text is valid until the next lg_job_take. reply.call counts from 0 in each
+                     * choice. Calls get their id from lg_job_call_id. */
     int32_t token;            /* TOKEN */
     float logprob;
     int n_top;
@@ -65,15 +66,16 @@ typedef struct lg_job {
     /* --- filled by the dialect's parse, read by all --- */
     const lg_dialect *dialect;
     void *state;           /* the dialect's own, in the arena */
-    char id[40];           /* the dialect's object id: "chatcmpl-...", "msg_...", "resp_...", 96 random bits */
+    /* the dialect's object id: "chatcmpl-...", "msg_...", "resp_...", 96 random bits */
+    char id[40];
     char request_id[132];  /* x-request-id */
     lg_str model;          /* as the client wrote it; empty: the served id is shown */
     bool stream;
     int64_t created;       /* seconds since the epoch */
 
     lg_ids prompt;         /* ids, malloc'ed; freed with the job */
-    const lg_prompt_ids *more; /* completions: prompts after the first, in the arena. The choices are then divided
-                                * evenly: choice i belongs to prompt i / (n_choice / (1 + n_more)) */
+    const lg_prompt_ids *more; /* completions: prompts after the first, in the arena. The choices are then
+                                * divided evenly: choice i belongs to prompt i / (n_choice / (1 + n_more)) */
     size_t n_more;
     const lg_chat_mark *mark; /* of the renderer, with token positions */
     size_t n_mark;
@@ -104,22 +106,23 @@ typedef struct lg_job {
     lg_cache_mode cache;
     uint64_t scope;        /* cache salt of the API key; 0 = shared */
     lg_str client;         /* for log lines: User-Agent's first word or the key's name; may be empty */
-    /* idle prefill (cache.md 11): everything needed to render the history as it will be when the user speaks next;
-     * NULL when the dialect has no history or it is off */
+    /* idle prefill (cache.md 11): everything needed to render the history as it will be when the user speaks
+     * next; NULL when the dialect has no history or it is off */
     const lg_chat *history;
 
     lg_arena arena;        /* limit from settings */
     lg_json_doc *doc;      /* the body */
-    lg_json_doc *made;     /* schemas of the dialect's own, for tools that a client names by type only; may be NULL */
+    /* schemas of the dialect's own, for tools that a client names by type only; may be NULL */
+    lg_json_doc *made;
 
     /* --- engine --- */
     atomic_bool cancel;
     struct lg_job_private *priv; /* event queue, times, pins: jobs.c */
 } lg_job;
 
-/* The id of call `call` of choice `choice`, in the dialect's spelling ("call_...", "toolu_...", "fc..."): prefix
- * plus 96 random bits, the same for every ask. Made on the engine thread when the call starts; valid as long as
- * the job. */
+/* The id of call `call` of choice `choice`, in the dialect's spelling ("call_...", "toolu_...", "fc..."):
+ * prefix plus 96 random bits, the same for every ask. Made on the engine thread when the call starts; valid
+ * as long as the job. */
 const char *lg_job_call_id(const lg_job *job, int choice, int call);
 
 /* What the scheduler found at admission (after submit): estimates that opening events show. */
