@@ -65,7 +65,8 @@ static void say_where(const lg_cache_ask *ask, const lg_prefix_match *m, lg_cach
     }
 }
 
-static void account(lg_engine *e, const lg_cache_ask *ask, const lg_prefix_match *m)
+// counts: somebody asked; else the engine works ahead.
+static void account(lg_engine *e, const lg_cache_ask *ask, const lg_prefix_match *m, bool counts)
 {
     lg_cache_found *f = &e->cache.found;
     static const char *const where[] = {"nowhere", "system", "message", "unknown"};
@@ -74,6 +75,8 @@ static void account(lg_engine *e, const lg_cache_ask *ask, const lg_prefix_match
     f->from = m->k == 0 ? LG_CACHE_NONE : m->live ? LG_CACHE_LIVE : LG_CACHE_MEMORY;
     if (f->from == LG_CACHE_MEMORY)
         f->cut = lg_prefix_cut_kind(m->cut);
+    if (!counts)
+        return;
     say_where(ask, m, f);
     e->cache_stats.hits[f->from]++;
     e->cache_stats.saved_tokens += (uint64_t)m->k;
@@ -93,6 +96,22 @@ static int64_t next_step(const lg_engine *e)
     return lg_prefix_last_cut(e->px, e->kv.pos) + lg_prefix_step(e->px);
 }
 
+static void cut(lg_engine *e, int64_t at, int64_t from, lg_cut_kind kind)
+{
+    if (at > from && at <= e->kv.pos && lg_prefix_cut_at(e->px, at, kind))
+        e->cache.next_step = next_step(e);
+}
+
+// The cuts that the renderer asks for among the rows behind `from`.
+static void cut_marks(lg_engine *e, int64_t from)
+{
+    const lg_cache_ask *ask = &e->cache.ask;
+
+    for (size_t i = 0; i < ask->n_mark; i++)
+        if (ask->mark[i].kind == LG_MARK_SYS || ask->mark[i].kind == LG_MARK_TURN)
+            cut(e, ask->mark[i].token, from, ask->mark[i].kind == LG_MARK_SYS ? LG_CUT_SYS : LG_CUT_TURN);
+}
+
 int64_t lg_cache_begin(lg_engine *e, const lg_cache_ask *ask, int64_t most, bool end_cut)
 {
     int64_t n = (int64_t)ask->n;
@@ -106,20 +125,16 @@ int64_t lg_cache_begin(lg_engine *e, const lg_cache_ask *ask, int64_t most, bool
         lg_prefix_park(e->px, &e->cache.parked);
     if (ask->mode != LG_CACHE_OFF)
         lg_prefix_find(e->px, ask->scope, ask->ids, n, most, &m);
-    account(e, ask, &m);
+    account(e, ask, &m, end_cut);
     lg_prefix_adopt(e->px, ask->scope, &m, n);
     if (!e->cache.stores)
         lg_prefix_detach(e->px);
     if (m.lcp - m.k >= LG_PREFIX_BRANCH && m.lcp < n)
         e->cache.branch = m.lcp;
     e->cache.next_step = next_step(e);
+    if (e->cache.stores)
+        cut_marks(e, 0); // what is a cut for another reason gets the weight of its mark
     return m.k;
-}
-
-static void cut(lg_engine *e, int64_t at, int64_t from, lg_cut_kind kind)
-{
-    if (at > from && at <= e->kv.pos && lg_prefix_cut_at(e->px, at, kind))
-        e->cache.next_step = next_step(e);
 }
 
 void lg_cache_rows(lg_engine *e, int n)
@@ -143,11 +158,7 @@ void lg_cache_rows(lg_engine *e, int n)
         return;
     }
     lg_prefix_commit(e->px, e->kv.pos);
-    for (size_t i = 0; i < c->ask.n_mark; i++) {
-        const lg_prompt_mark *m = &c->ask.mark[i];
-        if (m->kind == LG_MARK_SYS || m->kind == LG_MARK_TURN)
-            cut(e, m->token, from, m->kind == LG_MARK_SYS ? LG_CUT_SYS : LG_CUT_TURN);
-    }
+    cut_marks(e, from);
     cut(e, c->branch, from, LG_CUT_BRANCH);
     if (c->end_cut)
         cut(e, (int64_t)c->ask.n, from, LG_CUT_END);

@@ -11,6 +11,9 @@
 static const double weight[LG_CUT_KINDS] = {0.5, 1, 1, 2, 2, 4};
 static const double live_factor = 8;   // of a cut on the live path
 static const double age_scale = 64;    // requests after which a cut is worth half
+// The same of a conversation when there are too many. The end of a turn that the next one renders otherwise
+// is a leaf too: it goes before another conversation, however old, that costs much more to compute.
+static const double slot_age_scale = 16;
 static const int most_on_path[LG_CUT_KINDS] = {
     [LG_CUT_SLOT] = 1, [LG_CUT_END] = 2, [LG_CUT_TURN] = 3}; // 0: as many as fit
 
@@ -189,18 +192,33 @@ static bool pinned(const node *n)
     return false;
 }
 
-// The conversation that was not used for the longest time goes, or as much of it as nobody else has.
+// What it would take to compute again what only this leaf has; less the longer nobody asked for it.
+static double slot_score(const lg_prefix *px, const node *n)
+{
+    double age = (double)(px->clock - n->last_use) / slot_age_scale;
+
+    return lg_rates_prefill_us(px->p.rates, n->begin, n->end) / (1 + age);
+}
+
+// A conversation goes, or as much of it as nobody else has.
 static bool evict_slot(lg_prefix *px)
 {
-    node *oldest = NULL;
+    node *worst = NULL;
+    double least = 0;
 
-    for (node *n = px->nodes; n; n = n->next)
-        if (prefix_is_slot(n) && !pinned(n) && (!oldest || n->last_use < oldest->last_use))
-            oldest = n;
-    if (!oldest)
+    for (node *n = px->nodes; n; n = n->next) {
+        if (!prefix_is_slot(n) || pinned(n))
+            continue;
+        double s = slot_score(px, n);
+        if (!worst || s < least) {
+            worst = n;
+            least = s;
+        }
+    }
+    if (!worst)
         return false;
     px->evicted_slots++;
-    prefix_drop_leaf(px, oldest, 0);
+    prefix_drop_leaf(px, worst, 0);
     return true;
 }
 

@@ -474,9 +474,194 @@ static void walk_without_memory(void **state)
          0.5);
 }
 
+// --- single cases ---
+
+static const setup roomy = {.budget = 8 << 20, .slots = 16, .min_tokens = 10, .step = 100000};
+
+static void letters(int32_t *ids, int from, int to, int32_t first)
+{
+    for (int i = from; i < to; i++)
+        ids[i] = first + i % 7;
+}
+
+static int64_t request_at(rig *r, const int32_t *ids, int64_t n)
+{
+    uint64_t rng = 1;
+    int64_t k = run(r, &(request){.ids = ids, .n = n}, &rng);
+
+    settled(r);
+    return k;
+}
+
+static void matching(void **state)
+{
+    static rig r;
+    static int32_t ids[CTX];
+    static const int at[] = {0, 1, 63, 64, 65, 127, 128, 499};
+    lg_prefix_match m;
+
+    (void)state;
+    rig_make(&r, &roomy);
+    lg_prefix_find(r.px, 0, ids, 0, -1, &m); // nothing in nothing
+    assert_true(m.lcp == 0 && m.k == 0 && !m.live && !m.cut);
+    letters(ids, 0, 500, 100);
+    assert_int_equal(request_at(&r, ids, 500), 0);
+    check_find(&r, 0, ids, 0, -1);
+    check_find(&r, 0, ids, 1, 0);
+    check_find(&r, 0, ids, 300, 299); // shorter than what is cached
+    check_find(&r, 0, ids, 500, 499);
+    check_find(&r, 0, ids, 500, 500);
+    check_find(&r, 5, ids, 500, 499); // another scope
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        ids[at[i]] += 50;
+        check_find(&r, 0, ids, 500, 499);
+        lg_prefix_find(r.px, 0, ids, 500, 499, &m);
+        assert_int_equal(m.lcp, at[i]);
+        ids[at[i]] -= 50;
+    }
+    rig_free(&r);
+}
+
+static void siblings(void **state)
+{
+    static rig r;
+    static int32_t ids[CTX];
+    setup s = roomy;
+    uint64_t rng = 1;
+    lg_prefix_match m;
+
+    (void)state;
+    s.slots = 100;
+    rig_make(&r, &s);
+    letters(ids, 0, 500, 100);
+    for (int i = 0; i < 64; i++) {
+        letters(ids, 300, 400, 1000 + (i * 37 % 64) * 10);
+        int64_t k = run(&r, &(request){.ids = ids, .n = 400, .sys = 300}, &rng);
+        assert_int_equal(k, i ? 300 : 0);
+        settled(&r);
+    }
+    assert_int_equal(r.px->n_nodes, 65);
+    for (int i = 0; i < 64; i++) {
+        letters(ids, 300, 400, 1000 + i * 10);
+        lg_prefix_find(r.px, 0, ids, 400, 399, &m);
+        assert_true(m.lcp == 400 && m.k == 399);
+    }
+    rig_free(&r);
+}
+
+// Two that part inside a block: each goes on in a block of its own, with the same rows before.
+static void split_in_a_block(void **state)
+{
+    static rig r;
+    static int32_t a[CTX], b[CTX];
+
+    (void)state;
+    rig_make(&r, &roomy);
+    letters(a, 0, 600, 100);
+    memcpy(b, a, sizeof a);
+    letters(b, 410, 600, 300);
+    assert_int_equal(request_at(&r, a, 410), 0);
+    assert_int_equal(request_at(&r, a, 500), 410);
+    assert_int_equal(request_at(&r, b, 500), 410);
+    assert_int_equal(request_at(&r, a, 600), 500);
+    assert_int_equal(request_at(&r, b, 600), 500);
+    assert_int_equal(request_at(&r, a, 600), 599);
+    assert_int_equal(r.px->n_nodes, 3);
+    rig_free(&r);
+}
+
+static void no_dead_rows(void **state)
+{
+    static rig r;
+    static int32_t ids[CTX];
+    lg_prefix_stats s;
+
+    (void)state;
+    rig_make(&r, &roomy);
+    letters(ids, 0, 1000, 100);
+    assert_int_equal(request_at(&r, ids, 1000), 0);
+    letters(ids, 0, 20, 300);
+    assert_int_equal(request_at(&r, ids, 20), 0);
+    lg_prefix_get_stats(r.px, &s);
+    assert_int_equal(s.tokens, 1020);
+    lg_prefix_clear(r.px); // the cuts of the one that is not live
+    lg_prefix_get_stats(r.px, &s);
+    assert_int_equal(s.tokens, 20);
+    settled(&r);
+    assert_int_equal(r.kv.pool[LG_KV_FULL].n_kept, 1);
+    (void)lg_prefix_truncate(r.px, 0);
+    lg_prefix_get_stats(r.px, &s);
+    assert_true(s.tokens == 0 && s.n_nodes == 0 && r.kv.pool[LG_KV_FULL].n_kept == 0 &&
+                r.kv.pool[LG_KV_WINDOW].n_kept == 0);
+    rig_free(&r);
+}
+
+// A long tool loop leaves the system text, the last turns, the last two ends.
+static void retention(void **state)
+{
+    static rig r;
+    static int32_t ids[CTX];
+    uint64_t rng = 1;
+    lg_prefix_stats s;
+
+    (void)state;
+    rig_make(&r, &roomy);
+    letters(ids, 0, CTX, 100);
+    for (int i = 0; i < 50; i++) {
+        request q = {.ids = ids, .n = 300 + i * 50, .sys = 200, .turn = 290 + i / 10 * 500};
+        q.turn = q.turn < q.n ? q.turn : 0;
+        int64_t k = run(&r, &q, &rng);
+        assert_true(i == 0 || k == q.n - 50);
+        lg_prefix_get_stats(r.px, &s);
+        assert_int_equal(s.n_cuts[LG_CUT_SYS], 1);
+        assert_true(s.n_cuts[LG_CUT_TURN] <= 3 && s.n_cuts[LG_CUT_END] <= 2 && s.n_cuts[LG_CUT_SLOT] <= 1);
+        settled(&r);
+    }
+    assert_int_equal(s.n_cuts[LG_CUT_TURN], 3);
+    assert_int_equal(s.n_cuts[LG_CUT_END], 2);
+    rig_free(&r);
+}
+
+// The conversation that was away the longest goes first, and one that is needed soon not at all.
+static void slots(void **state)
+{
+    static rig r;
+    static int32_t ids[8][CTX];
+    setup s = roomy;
+    lg_prefix_pin pin = {0};
+    lg_prefix_slot list[8];
+    lg_prefix_match m;
+
+    (void)state;
+    s.slots = 3;
+    rig_make(&r, &s);
+    for (int i = 0; i < 6; i++) {
+        letters(ids[i], 0, 400, 100 + 20 * i);
+        assert_int_equal(request_at(&r, ids[i], 400), 0);
+        if (i == 1) {
+            lg_prefix_find(r.px, 0, ids[0], 400, 399, &m);
+            lg_prefix_pin_match(r.px, &m, &pin);
+            assert_non_null(pin.cut);
+        }
+    }
+    assert_int_equal(lg_prefix_slots(r.px, list, 8), 3);
+    assert_true(list[0].live && list[0].tokens == 400 && !list[1].live && list[1].age <= list[2].age);
+    assert_int_equal(lg_prefix_slots(r.px, list, 2), 2);
+    for (int i = 0; i < 6; i++) {
+        lg_prefix_find(r.px, 0, ids[i], 400, 399, &m);
+        assert_int_equal(m.k, i == 0 || i >= 4 ? 399 : 0);
+    }
+    lg_prefix_unpin(r.px, &pin);
+    settled(&r);
+    rig_free(&r);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matching),             cmocka_unit_test(siblings),
+        cmocka_unit_test(split_in_a_block),     cmocka_unit_test(no_dead_rows),
+        cmocka_unit_test(retention),            cmocka_unit_test(slots),
         cmocka_unit_test(walk_with_room),       cmocka_unit_test(walk_with_little),
         cmocka_unit_test(walk_with_nothing),    cmocka_unit_test(walk_without_windows),
         cmocka_unit_test(walk_without_memory),
