@@ -30,7 +30,7 @@ struct lg_constraint {
     bool fast_forward;
     lg_grammar *grammar;
     lg_buf key;
-    size_t schema_at, schema_n; /* in key */
+    size_t schema_at, schema_n, choice_at, n_choice; /* in key */
     lg_hash128 hash;
 };
 
@@ -79,6 +79,8 @@ static lg_status make_key(const lg_constraint_spec *s, lg_constraint *c, lg_err 
         key_str(b, s->tool[i].name);
         key_str(b, s->tool[i].parameters);
     }
+    c->choice_at = b->n;
+    c->n_choice = s->n_choice;
     for (size_t i = 0; i < s->n_choice; i++)
         key_str(b, s->choice[i]);
     if (b->failed)
@@ -377,6 +379,21 @@ static lg_status refuse_token(lg_matcher *m, lg_str text, size_t index, size_t o
     return st;
 }
 
+// The texts of a choice, which lie in the key; NULL when memory ends. Freed by the caller.
+static lg_str *choices_of(const lg_constraint *c)
+{
+    lg_str *choice = calloc(c->n_choice + 1, sizeof *choice);
+    const char *p = c->key.p + c->choice_at;
+
+    for (size_t i = 0; choice && i < c->n_choice; i++) {
+        uint64_t n;
+        memcpy(&n, p, sizeof n);
+        choice[i] = (lg_str){p + sizeof n, (size_t)n};
+        p += sizeof n + n;
+    }
+    return choice;
+}
+
 lg_status lg_constraint_check_prefix(const lg_constraint *c, const lg_token_trie *trie, const lg_vocab *v,
                                      const int32_t *ids, size_t n, bool *complete, lg_err *err)
 {
@@ -388,10 +405,16 @@ lg_status lg_constraint_check_prefix(const lg_constraint *c, const lg_token_trie
     size_t offset = 0;
     bool ok = true;
     lg_status st;
+    lg_str *choice = choices_of(c);
 
-    if (s.kind != LG_CONSTRAIN_SCHEMA && s.kind != LG_CONSTRAIN_JSON_OBJECT && s.kind != LG_CONSTRAIN_REGEX)
-        return LG_FAIL(err, LG_E_INPUT, "this constraint takes no prefix");
-    st = compile(&s, &g, NULL, err);
+    if (!choice)
+        return LG_FAIL(err, LG_E_NOMEM, "no memory for a constraint");
+    s.choice = choice;
+    s.n_choice = c->n_choice;
+    if (s.kind == LG_CONSTRAIN_CALL || s.kind == LG_CONSTRAIN_STRICT_CALLS)
+        st = LG_FAIL(err, LG_E_INPUT, "a call of a tool takes no prefix");
+    else
+        st = compile(&s, &g, NULL, err);
     if (st == LG_OK)
         st = lg_matcher_create(g, trie, LG_PHASE_ANSWER, &m, err);
     for (size_t i = 0; st == LG_OK && i < n; i++) {
@@ -405,6 +428,7 @@ lg_status lg_constraint_check_prefix(const lg_constraint *c, const lg_token_trie
         *complete = lg_matcher_must_stop(m);
     lg_matcher_destroy(m);
     lg_grammar_destroy(g);
+    free(choice);
     return st;
 }
 
@@ -459,7 +483,7 @@ lg_status lg_constraint_options(const lg_json *options, lg_constraint_spec *spec
                           known[k].n == 3 ? "must be \"%s\", \"%s\" or \"%s\"" : "must be \"%s\" or \"%s\"",
                           known[k].word[0], known[k].word[1], known[k].word[2]);
         }
-        (void)lg_err_subject(err, "%.*s", (int)(key.n < 64 ? key.n : 64), key.p);
+        (void)lg_err_subject(err, "format.options.%.*s", (int)(key.n < 64 ? key.n : 64), key.p);
         return LG_E_INPUT;
     }
     spec->options = (lg_grammar_options){.whitespace = (lg_whitespace)chosen[0],

@@ -1,6 +1,7 @@
 /*
- * server/native: POST /lagoon/v1/generate: the dialect that shows everything the engine can do, and the only one that
- * can steer the turn that is being written (api.md 8). Body -> job; what goes back is in native_write.c.
+ * server/native: POST /lagoon/v1/generate: the dialect that shows everything the engine can do, and the only
+ * one that can steer the turn that is being written (api.md 8). Body -> job; what goes back is in
+ * native_write.c.
  *
  * Strict: a field it does not know, a value out of range, two fields that exclude each other are refused.
  */
@@ -51,8 +52,8 @@ static lg_status read_object(const lg_json *body, const char *key, const lg_json
 }
 
 // Index of the word, or -1 when the field is absent.
-static lg_status read_word(const lg_json *body, const char *key, const char *const *word, int n, const char *must,
-                           int *out, lg_api_error *e)
+static lg_status read_word(const lg_json *body, const char *key, const char *const *word, int n,
+                           const char *must, int *out, lg_api_error *e)
 {
     lg_str s = {0};
 
@@ -91,7 +92,8 @@ static lg_status read_bans(const lg_json *body, lg_job *job, lg_api_error *e)
     return LG_OK;
 }
 
-static lg_status read_common(const lg_service *s, const lg_json *body, lg_job *job, int64_t *limit, lg_api_error *e)
+static lg_status read_common(const lg_service *s, const lg_json *body, lg_job *job, int64_t *limit,
+                             lg_api_error *e)
 {
     static const char *const modes[] = {"use", "no_store", "off"};
     const lg_json *sampling;
@@ -118,10 +120,17 @@ static lg_status read_common(const lg_service *s, const lg_json *body, lg_job *j
 
 /* --- a raw prompt --- */
 
-static lg_status parse_raw(const lg_service *s, const lg_json *body, int64_t limit, lg_job *job, lg_api_error *e)
+static lg_status parse_raw(const lg_service *s, const lg_json *body, int64_t limit, lg_job *job,
+                           lg_api_error *e)
 {
-    static const char *const no[] = {"tools",  "tool_choice", "thinking", "max_thinking_tokens", "min_thinking_tokens",
-                                     "history_thinking", "continue", "format"};
+    static const char *const no[] = {"tools",
+                                     "tool_choice",
+                                     "thinking",
+                                     "max_thinking_tokens",
+                                     "min_thinking_tokens",
+                                     "history_thinking",
+                                     "continue",
+                                     "format"};
     const int32_t bos = lg_vocab_special(s->vocab)->bos;
     lg_str text = {0};
     lg_err err = {0};
@@ -129,7 +138,8 @@ static lg_status parse_raw(const lg_service *s, const lg_json *body, int64_t lim
     LG_TRY(lg_field_str(body, "", "prompt", &text, e));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (field(body, no[i]))
-            return lg_api_fail(e, LG_API_INVALID, no[i], "%s needs messages; a prompt is taken as it is", no[i]);
+            return lg_api_fail(e, LG_API_INVALID, no[i], "%s needs messages; a prompt is taken as it is",
+                               no[i]);
     if (lg_bpe_encode(s->bpe, text, true, &job->prompt, &err) != LG_OK)
         return lg_api_from_err(e, &err);
     if (job->prompt.n == 0 || job->prompt.p[0] != bos) {
@@ -143,7 +153,8 @@ static lg_status parse_raw(const lg_service *s, const lg_json *body, int64_t lim
 
 /* --- a conversation --- */
 
-static lg_status read_choice(const lg_json *body, const lg_chat_tools *tools, lg_tool_choice *out, lg_api_error *e)
+static lg_status read_choice(const lg_json *body, const lg_chat_tools *tools, lg_tool_choice *out,
+                             lg_api_error *e)
 {
     static const char *const words[] = {"auto", "none", "required"};
     const char *must = "\"auto\", \"none\", \"required\" or {\"name\": ...}";
@@ -169,7 +180,8 @@ static lg_status read_choice(const lg_json *body, const lg_chat_tools *tools, lg
     LG_TRY(read_word(body, "tool_choice", words, 3, must, &word, e));
     out->mode = (lg_choice_mode)word; // the same order
     if (out->mode == LG_CHOICE_REQUIRED && tools->n == 0)
-        return lg_api_fail(e, LG_API_INVALID, "tool_choice", "tool_choice demands a call, but there are no tools");
+        return lg_api_fail(e, LG_API_INVALID, "tool_choice",
+                           "tool_choice demands a call, but there are no tools");
     return LG_OK;
 }
 
@@ -240,7 +252,31 @@ static lg_status begin_turn(const beginning *b, lg_arena *a, lg_chat *c, lg_api_
     return LG_OK;
 }
 
-static lg_status parse_chat(const lg_service *s, const lg_json *body, int64_t limit, lg_job *job, lg_api_error *e)
+// The formats of every dialect, and two of our own: {"type": "regex", "pattern"} and {"type": "choice",
+// "choices"}.
+static lg_status read_format(const lg_json *f, lg_format *out, lg_api_error *e)
+{
+    lg_str type = lg_json_str(lg_json_get(f, "type"));
+    const lg_json *choices = field(f, "choices");
+
+    if (lg_str_eqz(type, "regex")) {
+        *out = (lg_format){.kind = LG_FORMAT_REGEX, .schema = field(f, "pattern"), .param = "format.pattern"};
+        if (!lg_json_is(out->schema, LG_JSON_STRING))
+            return must_be(e, out->param, "a string");
+    } else if (lg_str_eqz(type, "choice")) {
+        *out = (lg_format){.kind = LG_FORMAT_CHOICE, .schema = choices, .param = "format.choices"};
+        for (size_t i = 0; i < lg_json_len(choices) || i == 0; i++)
+            if (!lg_json_is(choices, LG_JSON_ARRAY) || !lg_json_is(lg_json_at(choices, i), LG_JSON_STRING))
+                return must_be(e, out->param, "an array of at least one string");
+    } else {
+        LG_TRY(lg_request_format_of(f, "format", f, "format.schema", out, e));
+    }
+    out->options = field(f, "options");
+    return LG_OK;
+}
+
+static lg_status parse_chat(const lg_service *s, const lg_json *body, int64_t limit, lg_job *job,
+                            lg_api_error *e)
 {
     translation *t = LG_NEW(&job->arena, translation);
     const lg_json *format;
@@ -251,8 +287,8 @@ static lg_status parse_chat(const lg_service *s, const lg_json *body, int64_t li
         return no_memory(&job->arena, e);
     if (lg_json_len(field(body, "messages")) == 0)
         return must_be(e, "messages", "an array of at least one message");
-    if (lg_chat_json_messages(field(body, "messages"), false, &job->arena, &t->chat.message, &t->chat.n_message,
-                              &err) != LG_OK ||
+    if (lg_chat_json_messages(field(body, "messages"), false, &job->arena, &t->chat.message,
+                              &t->chat.n_message, &err) != LG_OK ||
         lg_chat_json_tools(field(body, "tools"), NULL, &job->arena, &t->tools, &err) != LG_OK)
         return lg_api_from_err(e, &err);
     t->request = (lg_chat_request){
@@ -262,13 +298,13 @@ static lg_status parse_chat(const lg_service *s, const lg_json *body, int64_t li
     LG_TRY(read_thinking(s, body, &b, job, &t->request.think, e));
     LG_TRY(begin_turn(&b, &job->arena, &t->chat, e));
     LG_TRY(read_object(body, "format", &format, e));
-    LG_TRY(lg_request_format_of(format, "format", format, "format.schema", &t->request.format, e));
-    t->request.format.options = field(format, "options");
+    LG_TRY(read_format(format, &t->request.format, e));
     t->request.prefix = b.prefix;
     return lg_request_chat(s, &t->request, job, e);
 }
 
-static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json *body, lg_job *job, lg_api_error *e)
+static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json *body, lg_job *job,
+                       lg_api_error *e)
 {
     bool chat = field(body, "messages") != NULL, echo_ids = false;
     int64_t limit = 0;

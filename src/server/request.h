@@ -11,13 +11,14 @@
 #include "server/dialect.h"
 #include "text/chat_json.h"
 
-/* Typed access. `*out` keeps its value when the field is absent or null. `at` is the path of the object ("" at the
- * top, "sampling." inside), for messages. */
-LG_NODISCARD lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low, int64_t high,
-                                    int64_t *out, lg_api_error *e);
-LG_NODISCARD lg_status lg_field_num(const lg_json *o, const char *at, const char *key, double low, double high,
-                                    double *out, lg_api_error *e);
-LG_NODISCARD lg_status lg_field_bool(const lg_json *o, const char *at, const char *key, bool *out, lg_api_error *e);
+/* Typed access. `*out` keeps its value when the field is absent or null. `at` is the path of the object (""
+ * at the top, "sampling." inside), for messages. */
+LG_NODISCARD lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low,
+                                    int64_t high, int64_t *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_field_num(const lg_json *o, const char *at, const char *key, double low,
+                                    double high, double *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_field_bool(const lg_json *o, const char *at, const char *key, bool *out,
+                                     lg_api_error *e);
 LG_NODISCARD lg_status lg_field_str(const lg_json *o, const char *at, const char *key, lg_str *out,
                                     lg_api_error *e);
 
@@ -30,8 +31,8 @@ enum {
     LG_SAMPLE_BIAS = 16,
     LG_SAMPLE_ALL = 31,
 };
-LG_NODISCARD lg_status lg_request_sampling(const lg_service *s, const lg_json *o, const char *at, unsigned have,
-                                           lg_job *job, lg_api_error *e);
+LG_NODISCARD lg_status lg_request_sampling(const lg_service *s, const lg_json *o, const char *at,
+                                           unsigned have, lg_job *job, lg_api_error *e);
 /* A string or up to 16 strings; empty ones dropped. */
 LG_NODISCARD lg_status lg_request_stop(const lg_json *o, const char *at, const char *key, lg_job *job,
                                        lg_api_error *e);
@@ -44,8 +45,8 @@ typedef struct lg_think_ask {
     lg_history history;
     bool hide;            /* reasoning is not returned */
 } lg_think_ask;
-/* Server defaults, then all spellings of api.md 2 that stand in `body` (reasoning_effort, reasoning{}, thinking{},
- * enable_thinking, think, thinking_budget..., chat_template_kwargs, output_config.effort). */
+/* Server defaults, then all spellings of api.md 2 that stand in `body` (reasoning_effort, reasoning{},
+ * thinking{}, enable_thinking, think, thinking_budget..., chat_template_kwargs, output_config.effort). */
 LG_NODISCARD lg_status lg_request_thinking(const lg_service *s, const lg_json *body, lg_think_ask *out,
                                            lg_api_error *e);
 
@@ -58,28 +59,36 @@ typedef struct lg_tool_choice {
     bool parallel;        /* more than one call may be made; else the reply ends with the first */
     int max_calls;        /* REQUIRED: most forced calls; 0 counts as 1 */
 } lg_tool_choice;
-typedef enum lg_format_kind { LG_FORMAT_TEXT, LG_FORMAT_JSON_OBJECT, LG_FORMAT_JSON_SCHEMA } lg_format_kind;
+typedef enum lg_format_kind {
+    LG_FORMAT_TEXT,
+    LG_FORMAT_JSON_OBJECT,
+    LG_FORMAT_JSON_SCHEMA,
+    LG_FORMAT_REGEX,  /* native */
+    LG_FORMAT_CHOICE, /* native */
+} lg_format_kind;
 typedef struct lg_format {
     lg_format_kind kind;
-    const lg_json *schema;   /* JSON_SCHEMA; also the optional one of json_object */
-    const char *param;       /* the field that carries it: "response_format.json_schema.schema", "text.format.schema",
-                              * "output_config.format.schema" */
+    const lg_json *schema;   /* JSON_SCHEMA; also the optional one of json_object. REGEX: the string; CHOICE:
+                              * the   array of strings */
+    const char *param;       /* the field that carries it: "response_format.json_schema.schema",
+                              * "text.format.schema",       "output_config.format.schema" */
     const lg_json *options;  /* native: format.options; else NULL */
 } lg_format;
-/* Chat's tool_choice (also the older function_call), Chat's response_format and its aliases. Other dialects fill the
- * structs themselves. */
+/* Chat's tool_choice (also the older function_call), Chat's response_format and its aliases. Other dialects
+ * fill the structs themselves. */
 LG_NODISCARD lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools, lg_arena *a,
                                               lg_tool_choice *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_request_format(const lg_json *body, lg_format *out, lg_api_error *e);
-/* One format object {"type": ...} (may be NULL), called `param` in messages; `holder` is the object that has name and
- * schema of a json_schema, `schema_param` what its schema is called. */
+/* One format object {"type": ...} (may be NULL), called `param` in messages; `holder` is the object that has
+ * name and schema of a json_schema, `schema_param` what its schema is called. */
 LG_NODISCARD lg_status lg_request_format_of(const lg_json *f, const char *param, const lg_json *holder,
                                             const char *schema_param, lg_format *out, lg_api_error *e);
 
-/* The common end of every parse of a chat-like request. `c`: messages and tools as the dialect translated them (its
- * family, thinking, history, generation_prompt and tool fields are set here). Resolves limit, small-limit and fit
- * rules, looks calls up in the replay memory, compiles what is constrained, renders, encodes, checks the context
- * (api.md 1.8) and fills the job. limit <= 0: absent. With count_only only the prompt is made. */
+/* The common end of every parse of a chat-like request. `c`: messages and tools as the dialect translated
+ * them (its family, thinking, history, generation_prompt and tool fields are set here). Resolves limit,
+ * small-limit and fit rules, looks calls up in the replay memory, compiles what is constrained, renders,
+ * encodes, checks the context (api.md 1.8) and fills the job. limit <= 0: absent. With count_only only the
+ * prompt is made. */
 typedef struct lg_chat_request {
     lg_chat *chat;
     const lg_chat_tools *tools;
@@ -91,12 +100,14 @@ typedef struct lg_chat_request {
     bool count_only;
     lg_str prefix; /* native: bytes that the grammar must accept first; empty: none */
 } lg_chat_request;
-LG_NODISCARD lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job *job, lg_api_error *e);
+LG_NODISCARD lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job *job,
+                                       lg_api_error *e);
 /* The same for a raw prompt: context check and limits on job->prompt. */
 LG_NODISCARD lg_status lg_request_raw(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e);
 
 /* model_policy, aliases (api.md 1.4). Sets job->model. */
-LG_NODISCARD lg_status lg_request_model(const lg_service *s, const lg_json *body, lg_job *job, lg_api_error *e);
+LG_NODISCARD lg_status lg_request_model(const lg_service *s, const lg_json *body, lg_job *job,
+                                        lg_api_error *e);
 
 /* "PREFIX" and 96 random bits in base62-like text, NUL-terminated. */
 void lg_random_id(const char *prefix, char *out, size_t n);

@@ -2,8 +2,8 @@
  * server/request_constrain: response formats, forced calls and strict tools -> what the reply must look like
  * (api.md 3.5, 3.6; structured.md 12).
  *
- * Compiled on the connection's thread, or found compiled, before the request is queued: what cannot be enforced is
- * refused here, with the field that asked for it.
+ * Compiled on the connection's thread, or found compiled, before the request is queued: what cannot be
+ * enforced is refused here, with the field that asked for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,11 +33,26 @@ static lg_status schema_text(const lg_format *f, lg_job *job, lg_str *out, lg_ap
     lg_json_kind kind = lg_json_kind_of(f->schema);
 
     if (!f->schema || (kind != LG_JSON_OBJECT && kind != LG_JSON_TRUE && kind != LG_JSON_FALSE)) {
-        (void)lg_api_fail(e, LG_API_INVALID, f->param, "%s must be a JSON Schema: an object or a boolean", f->param);
+        (void)lg_api_fail(e, LG_API_INVALID, f->param, "%s must be a JSON Schema: an object or a boolean",
+                          f->param);
         (void)snprintf(e->code, sizeof e->code, "%s", lg_grammar_code_name(LG_GRAMMAR_INVALID_SCHEMA));
         return LG_E_INPUT;
     }
     return dump(f->schema, job, out, e);
+}
+
+static lg_status choices(const lg_json *list, lg_job *job, lg_constraint_spec *spec, lg_api_error *e)
+{
+    size_t n = lg_json_len(list);
+    lg_str *choice = LG_NEW_N(&job->arena, lg_str, n);
+
+    if (!choice)
+        return no_memory(job, e);
+    for (size_t i = 0; i < n; i++)
+        choice[i] = lg_json_str(lg_json_at(list, i));
+    spec->choice = choice;
+    spec->n_choice = n;
+    return LG_OK;
 }
 
 static bool may_call(const lg_tool_choice *c, lg_str name)
@@ -85,6 +100,10 @@ static bool kind_of(const lg_service *s, const lg_chat_request *r, bool tools, l
 {
     if (r->choice.mode == LG_CHOICE_REQUIRED)
         *out = LG_CONSTRAIN_CALL;
+    else if (r->format.kind == LG_FORMAT_REGEX)
+        *out = LG_CONSTRAIN_REGEX;
+    else if (r->format.kind == LG_FORMAT_CHOICE)
+        *out = LG_CONSTRAIN_CHOICE;
     else if (r->format.kind != LG_FORMAT_TEXT && tools)
         *out = LG_CONSTRAIN_CALL_OR_SCHEMA;
     else if (r->format.kind == LG_FORMAT_JSON_SCHEMA)
@@ -100,13 +119,14 @@ static bool kind_of(const lg_service *s, const lg_chat_request *r, bool tools, l
 
 static lg_status check_allowed(const lg_service *s, const lg_chat_request *r, bool tools, lg_api_error *e)
 {
+    bool value = r->format.kind == LG_FORMAT_JSON_OBJECT || r->format.kind == LG_FORMAT_JSON_SCHEMA;
     char param[64];
     const char *dot = r->format.param ? strchr(r->format.param, '.') : NULL;
 
     if (r->choice.mode == LG_CHOICE_REQUIRED && strcmp(s->set->forced_tools, "reject") == 0)
         return lg_api_fail(e, LG_API_INVALID, "tool_choice",
                            "tool_choice must be \"auto\" or \"none\": this server forces no calls");
-    if (r->format.kind == LG_FORMAT_TEXT || !tools || s->set->format_with_tools)
+    if (r->format.kind == LG_FORMAT_TEXT || !tools || (value && s->set->format_with_tools))
         return LG_OK;
     // the field, without the path of the schema inside it
     (void)snprintf(param, sizeof param, "%.*s", dot ? (int)(dot - r->format.param) : 63, r->format.param);
@@ -137,10 +157,16 @@ lg_status lg_request_constrain(const lg_service *s, const lg_chat_request *r, lg
     if (spec.kind == LG_CONSTRAIN_STRICT_CALLS)
         param = "tools";
     if (!s->trie)
-        return lg_api_fail(e, LG_API_INVALID, param, "the vocabulary of this model allows no constrained answers");
+        return lg_api_fail(e, LG_API_INVALID, param,
+                           "the vocabulary of this model allows no constrained answers");
     if (lg_constraint_options(r->format.options, &spec, &err) != LG_OK)
         return lg_api_from_err(e, &err);
-    if (spec.kind == LG_CONSTRAIN_SCHEMA || (spec.kind == LG_CONSTRAIN_CALL_OR_SCHEMA && r->format.schema))
+    if (spec.kind == LG_CONSTRAIN_REGEX)
+        spec.schema = lg_json_str(r->format.schema);
+    else if (spec.kind == LG_CONSTRAIN_CHOICE)
+        LG_TRY(choices(r->format.schema, job, &spec, e));
+    else if (spec.kind == LG_CONSTRAIN_SCHEMA ||
+             (spec.kind == LG_CONSTRAIN_CALL_OR_SCHEMA && r->format.schema))
         LG_TRY(schema_text(&r->format, job, &spec.schema, e));
     else if (spec.kind == LG_CONSTRAIN_CALL_OR_SCHEMA)
         spec.schema = LG_STR("{\"type\": \"object\"}");

@@ -1,9 +1,9 @@
 /*
- * server/strict: the fields of POST /lagoon/v1/generate, as a tree of names (api.md 8). A field that is not in it is
- * refused with its path, so that nothing a client asks for is dropped in silence.
+ * server/strict: the fields of POST /lagoon/v1/generate, as a tree of names (api.md 8). A field that is not
+ * in it is refused with its path, so that nothing a client asks for is dropped in silence.
  *
- * JSON Schemas, call arguments and the options of a format are the client's own and are not looked into; whoever
- * reads them checks them.
+ * JSON Schemas, call arguments and the options of a format are the client's own and are not looked into;
+ * whoever reads them checks them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,8 @@ typedef struct shape {
 
 static const shape part[] = {{"type", NULL}, {"text", NULL}, {NULL, NULL}};
 static const shape function_call[] = {{"name", NULL}, {"arguments", NULL}, {NULL, NULL}};
-static const shape call[] = {{"id", NULL}, {"type", NULL}, {"index", NULL}, {"function", function_call}, {NULL, NULL}};
+static const shape call[] = {
+    {"id", NULL}, {"type", NULL}, {"index", NULL}, {"function", function_call}, {NULL, NULL}};
 static const shape message[] = {
     {"role", NULL},      {"content", part},     {"name", NULL},       {"reasoning_content", NULL},
     {"reasoning", NULL}, {"tool_calls", call}, {"tool_call_id", NULL}, {NULL, NULL},
@@ -28,7 +29,8 @@ static const shape function[] = {
 static const shape tool[] = {{"type", NULL}, {"function", function}, {NULL, NULL}};
 static const shape choice[] = {{"name", NULL}, {NULL, NULL}};
 static const shape go_on[] = {{"thinking", NULL}, {"close_thinking", NULL}, {"prefix", NULL}, {NULL, NULL}};
-static const shape format[] = {{"type", NULL}, {"schema", NULL}, {"options", NULL}, {NULL, NULL}};
+static const shape format[] = {{"type", NULL},    {"schema", NULL},  {"pattern", NULL},
+                               {"choices", NULL}, {"options", NULL}, {NULL, NULL}};
 static const shape sampling[] = {
     {"temperature", NULL},       {"top_p", NULL},            {"top_k", NULL},
     {"min_p", NULL},             {"seed", NULL},             {"frequency_penalty", NULL},
@@ -63,12 +65,14 @@ enum { PATH_MAX_BYTES = 150 };
 
 static lg_status check(const lg_json *j, const shape *known, const char *path, lg_api_error *e);
 
-static lg_status check_member(const lg_json *value, lg_str key, const shape *known, const char *path, lg_api_error *e)
+static lg_status check_member(const lg_json *value, lg_str key, const shape *known, const char *path,
+                              lg_api_error *e)
 {
     char sub[PATH_MAX_BYTES];
     const shape *s = known;
 
-    (void)snprintf(sub, sizeof sub, "%s%s%.*s", path, path[0] ? "." : "", (int)(key.n < 60 ? key.n : 60), key.p);
+    (void)snprintf(sub, sizeof sub, "%s%s%.*s", path, path[0] ? "." : "", (int)(key.n < 60 ? key.n : 60),
+                   key.p);
     while (s->key && !lg_str_eqz(key, s->key))
         s++;
     if (!s->key)

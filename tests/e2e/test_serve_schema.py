@@ -255,6 +255,22 @@ class Schema(lib.Case):
         self.assertRegex(r.error()["message"], r'token ".*m" of the prefix .* at byte \d')
 
 
+    def test_native_patterns_and_choices(self):
+        ask = lambda f, **more: self.s.post("/lagoon/v1/generate", chat(thinking=False, max_tokens=60, format=f, **more))
+        r = ask({"type": "regex", "pattern": "[ab]{3}-\\d"})
+        self.assertRegex(r.json()["text"], r"\A[ab]{3}-\d\Z")
+        r = ask({"type": "choice", "choices": ["left", "right", "righteous"]})
+        self.assertIn(r.json()["text"], ("left", "right", "righteous"))
+        r = ask({"type": "choice", "choices": ["left", "right"]}, **{"continue": {"prefix": "le"}})
+        self.assertEqual(r.json()["text"], "ft")
+        for bad, param in (({"type": "regex", "pattern": "(?=a)"}, "format.pattern"),
+                           ({"type": "regex"}, "format.pattern"), ({"type": "choice", "choices": []}, "format.choices"),
+                           ({"type": "choice", "choices": [""]}, "format.choices"),
+                           ({"type": "json_object", "options": {"whitespace": "wide"}}, "format.options.whitespace")):
+            r = ask(bad)
+            self.assertEqual((r.status, r.error()["param"]), (400, param), r.body)
+
+
 class Union(lib.Case):
     def test_a_call_or_a_value(self):
         schema = {"enum": ["yes", "no"]}

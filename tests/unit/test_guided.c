@@ -549,10 +549,10 @@ static void options(void **state)
          ""},
         {"{}", ""},
         {"null", ""},
-        {"{\"whitespace\":\"wide\"}", "whitespace"},
-        {"{\"one_of\":true}", "one_of"},
-        {"{\"fast_forward\":1}", "fast_forward"},
-        {"{\"white\":\"free\"}", "white"},
+        {"{\"whitespace\":\"wide\"}", "format.options.whitespace"},
+        {"{\"one_of\":true}", "format.options.one_of"},
+        {"{\"fast_forward\":1}", "format.options.fast_forward"},
+        {"{\"white\":\"free\"}", "format.options.white"},
     };
     lg_json_limits lim = {.max_bytes = 1000, .max_depth = 9};
 
