@@ -26,7 +26,7 @@ static const lg_option options[] = {
 
 static const lg_setting_id settings[] = {LG_FILE_SETTINGS, LG_SET_device, LG_SET_threads, LG_SET_ctx,
                                          LG_SET_kv_type,   LG_SET_isa,    LG_SET_draft,   LG_SET_draft_type,
-                                         LG_SET_END};
+                                         LG_SET_cache_slots, LG_SET_cache_ram, LG_SET_END};
 
 // Everything that inspect works out, so that one function can give it back.
 typedef struct work {
@@ -77,7 +77,8 @@ static lg_status make_plan(work *w, const lg_engine_params *p, lg_err *err)
     if (!w->in.hp)
         return LG_FAIL(err, LG_E_UNSUPPORTED, "has no configuration to plan for");
     LG_TRY(lg_backend_open(&p->backend, &w->backend, err));
-    *f = (lg_plan_for){.hp = &w->hp, .b = w->backend, .kv_type = p->kv_type, .chunk = p->chunk};
+    *f = (lg_plan_for){.hp = &w->hp, .b = w->backend, .kv_type = p->kv_type, .chunk = p->chunk,
+                       .cache_slots = p->cache_slots, .cache_ram = p->cache_ram};
     LG_TRY(lg_weights_check(w->g, &w->hp, w->backend, &f->weights, err));
     LG_TRY(lg_spec_examine(p, &w->hp, w->backend, draft, err));
     if (draft->gguf) {

@@ -212,6 +212,9 @@ lg_engine_params lg_app_engine_settings(const lg_app *app)
                     .isa = strcmp(s->isa, "auto") ? s->isa : ""},
         .ctx = s->ctx,
         .crlf = strcmp(s->crlf_compat, "llama") == 0 ? LG_CRLF_LLAMA : LG_CRLF_HF,
+        .cache_slots = (int)s->cache_slots,
+        // for the engine 0 is auto; of one byte nothing is kept
+        .cache_ram = s->cache_ram == LG_SIZE_AUTO ? 0 : s->cache_ram > 0 ? s->cache_ram : 1,
     };
 
     LG_ASSERT(lg_qtype_find(lg_str_of(s->kv_type), &p.kv_type)); // the table admits no other words

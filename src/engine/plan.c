@@ -65,6 +65,12 @@ static uint64_t cache_share(const lg_plan *p)
     return share < most ? share : most;
 }
 
+// Rows of a window before one position.
+static uint64_t cut_bytes(const lg_kv_class *c)
+{
+    return (uint64_t)c->window * c->block_bytes / LG_KV_BLOCK;
+}
+
 uint64_t lg_plan_conversation_bytes(const lg_plan *p, int64_t n)
 {
     return (uint64_t)n * p->kv_bytes_per_token + p->cut_bytes;
@@ -91,7 +97,11 @@ lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
     work.n_tap = 0; // counted with the drafter
     p.scratch_bytes = lg_work_bytes(f->hp, &work) + f->b->scratch_bytes(f->b, &lim);
     p.total_bytes = p.resident_bytes + p.kv_bytes + p.scratch_bytes + p.draft_bytes;
-    p.cut_bytes = (uint64_t)window.window * window.block_bytes / LG_KV_BLOCK;
+    p.cut_bytes = cut_bytes(&window);
+    if (f->draft) {
+        lg_kv_class context = lg_dflash_kv_shape(f->draft, f->draft_kv_type);
+        p.cut_bytes += cut_bytes(&context);
+    }
     p.cache_slots = f->cache_slots > 0 ? f->cache_slots : LG_PREFIX_SLOTS;
     p.cache_bytes = f->cache_ram > 0 ? f->cache_ram : cache_share(&p);
     p.fits = p.total_bytes <= p.available_bytes && f->cache_ram <= p.available_bytes - p.total_bytes;
@@ -159,6 +169,12 @@ lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err)
     int64_t less = longest(f, least_useful(f), p->ctx);
     char need[96], have[32], remedy[96], sum[32];
 
+    if (p->total_bytes <= p->available_bytes) // without the prefix cache it would fit
+        return LG_FAIL(err, LG_E_NOMEM,
+                       "a prefix cache of %s does not fit beside %s, %s available; use --cache-ram %lluMiB",
+                       lg_plan_size(p->cache_bytes, sum, sizeof sum), sum_text(p, need, sizeof need),
+                       lg_plan_size(p->available_bytes, have, sizeof have),
+                       (unsigned long long)((p->available_bytes - p->total_bytes) >> 20));
     if (less > 0)
         (void)snprintf(remedy, sizeof remedy, "use --ctx %lld (%s)", (long long)less,
                        lg_plan_size(lg_plan_at(f, less).total_bytes, sum, sizeof sum));

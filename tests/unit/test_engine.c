@@ -874,6 +874,30 @@ static void plans(void **state)
     assert_int_equal(lg_plan_refuse(&f, &p, &err), LG_E_NOMEM);
     assert_non_null(
         strstr(err.msg, "needs 70.8 GB (weights 70.5, kv 0.3, scratch 0.0), 70.7 GB available; use --ctx "));
+    // conversations take a share of what is left, or what they are given, if that is there
+    b.info.free_bytes = UINT64_C(80000000000);
+    lg_plan_choose(&f, 262144, &p);
+    assert_int_equal(p.cache_slots, 16);
+    assert_int_equal(p.cache_bytes, (p.available_bytes - p.total_bytes) / 10 * 3);
+    assert_int_equal(p.cut_bytes, 512 * 1024);
+    assert_int_equal(lg_plan_conversation_bytes(&p, 13000), 13000 * 1024 + 512 * 1024);
+    b.info.free_bytes = p.total_bytes + 100; // next to nothing
+    lg_plan_choose(&f, 262144, &p);
+    assert_true(p.fits && p.cache_bytes == 100);
+    b.info.free_bytes = p.total_bytes + (UINT64_C(600) << 20);
+    lg_plan_choose(&f, 262144, &p);
+    assert_int_equal(p.cache_bytes, 512 << 20); // at least
+    f.cache_slots = 3;
+    f.cache_ram = UINT64_C(600) << 20;
+    lg_plan_choose(&f, 262144, &p);
+    assert_true(p.fits && p.cache_bytes == f.cache_ram && p.cache_slots == 3);
+    f.cache_ram++;
+    lg_plan_choose(&f, 262144, &p);
+    assert_false(p.fits);
+    assert_int_equal(lg_plan_refuse(&f, &p, &err), LG_E_NOMEM);
+    assert_non_null(strstr(err.msg, "a prefix cache of 629.1 MB does not fit beside "));
+    assert_non_null(strstr(err.msg, "; use --cache-ram 600MiB"));
+    f.cache_ram = 0;
     // not even the least useful one
     b.info.free_bytes = UINT64_C(1000000);
     lg_plan_choose(&f, 0, &p);
