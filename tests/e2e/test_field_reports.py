@@ -4,6 +4,7 @@ The names say what went wrong elsewhere; docs/field-reports.md lists all of them
 """
 import json
 import os
+import subprocess
 
 import lib
 import scripted
@@ -373,6 +374,80 @@ class Thinking(lib.Case):
         with served("short") as s:
             p = s.ask("GET", "/props").json()["default_generation_settings"]["params"]
             self.assertEqual((p["temperature"], p["top_k"], p["top_p"], p["min_p"]), (1.0, 20, 1.0, 0.0))
+
+
+class Cache(lib.Case):
+    """What is still the same is still there; what is not is found and named."""
+
+    def usage(self, server, messages, **more):
+        body = {"messages": messages, "max_tokens": 400} | more
+        u = server.post(CHAT, body).json()["usage"]
+        return u["prompt_tokens"], u["prompt_tokens_details"]["cached_tokens"]
+
+    def test_a_clock_in_the_system_prompt(self):
+        with served("short") as s:
+            # the second request shows where they part, the third finds its way to there
+            for clock in ("12:00:01", "12:00:02", "12:00:07"):
+                system = {"role": "system", "content": "rule; " * 300 + clock + "note; " * 200}
+                total, cached = self.usage(s, [system, *USER])
+            self.assertGreaterEqual(cached, 0.55 * total)
+            self.assertRegex(s.log(), r"cache diverges at=\d+ in=system") # for whoever wants to fix the client
+
+    def test_an_edited_message(self):
+        with served("short") as s:
+            turns = [{"role": "system", "content": "s"}]
+            for i in range(5):
+                turns.append({"role": "user", "content": f"question {i} " * 40})
+                self.usage(s, turns)
+                turns.append({"role": "assistant", "content": "The answer text."})
+            turns[-2] = {"role": "user", "content": "something else altogether " * 20}
+            total, cached = self.usage(s, turns[:-1])
+            self.assertLessEqual(total - cached, 520 + 64)
+
+    def test_the_fourth_request_of_a_tool_loop(self):
+        call = lambda i: {"role": "assistant", "content": None, "reasoning_content": f"I look {i}.", "tool_calls": [
+            {"id": f"c{i}", "type": "function", "function": {"name": "lookup", "arguments": f"{{\"n\": {i}}}"}}]}
+        result = lambda i: {"role": "tool", "tool_call_id": f"c{i}", "content": f"result {i} " * 60}
+        turns = [{"role": "user", "content": "question " * 80}]
+        with served("short") as s:
+            first, _ = self.usage(s, turns, tools=[TOOL])
+            for i in (1, 2):
+                turns += [call(i), result(i)]
+                before, cached = self.usage(s, turns, tools=[TOOL])
+            self.assertGreater(cached, first)
+            turns += [{"role": "assistant", "content": "Done.", "reasoning_content": "r"}, *USER]
+            _, cached = self.usage(s, turns, tools=[TOOL])
+            self.assertGreaterEqual(cached, first - 2) # at least to where the first call begins
+
+
+class Context(lib.Case):
+    """The context is one number, said at the start, in the list of models, and when a prompt does not fit."""
+
+    def test_overflow_says_both_numbers(self):
+        with served("short", "--ctx", "1024") as s:
+            self.assertIn("ctx=1024", s.log())
+            self.assertEqual(s.ask("GET", "/v1/models").json()["data"][0]["context_length"], 1024)
+            for path in (CHAT, MESSAGES, "/lagoon/v1/generate"):
+                r = s.post(path, {"messages": [{"role": "user", "content": "word " * 600}], "max_tokens": 10})
+                self.assertEqual(r.status, 400)
+                self.assertRegex(r.error()["message"], r"prompt is too long: \d+ tokens > 1024 maximum")
+                if path != MESSAGES:
+                    self.assertRegex(r.error()["message"], r"maximum context length is 1024 tokens")
+                    self.assertRegex(r.error()["message"], r"exceeds the available context size")
+                    self.assertEqual((r.error()["code"], r.error()["n_ctx"]), ("context_length_exceeded", 1024))
+            # a limit past the end is lowered, not refused
+            self.assertEqual(s.post(CHAT, {"messages": USER, "max_tokens": 32000}).status, 200)
+
+    def test_no_memory_for_it(self):
+        """A limit on memory that does not hold the context: a line with the sum, or a smaller context; never a crash."""
+        path = os.path.join(lib.PLACE, "short.gguf")
+        if not os.path.exists(path):
+            scripted.write(path, *SCRIPTS["short"])
+        r = subprocess.run(["/bin/sh", "-c", f'ulimit -v 150000; exec "{lib.PROGRAM}" generate -m "{path}" -c 32768 -p hi'],
+                           env=lib.ENV, capture_output=True, timeout=120, check=False)
+        self.assertIn(r.returncode, (0, 1), r.stderr)
+        if r.returncode == 1:
+            self.assertEqual(r.stderr.decode().count("\n"), 1)
 
 
 lib.main()
