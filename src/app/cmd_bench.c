@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app/bench_draft.h"
 #include "app/bench_run.h"
 #include "app/commands.h"
 #include "app/figures.h"
@@ -15,7 +16,7 @@
 #include "base/json.h"
 #include "model/synth.h"
 
-enum { JSON_MAX = 16 << 20, CTX_SPARE = 64 };
+enum { JSON_MAX = 16 << 20, CTX_SPARE = 64, REPLY_SPARE = 320 };
 
 /* Least spread of routing that counts as uniform (docs/decisions/0062). */
 static const double least_distinct = 0.8, least_effective = 0.5;
@@ -25,12 +26,14 @@ typedef struct own {
     const char *synthetic, *depth;
     int64_t layers, prompt, gen, reps;
     double warmup;
-    bool phases;
+    bool phases, with_drafter;
 } own;
 
 static const lg_option options[] = {
     LG_OPTION(own, synthetic, "synthetic", 0, str, "NAME", NULL, "s-2.1|xs-2.1",
               "a model of this shape, made in memory, in place of --model"),
+    LG_OPTION(own, with_drafter, "with-drafter", 0, bool, "", NULL, NULL,
+              "with --synthetic: also a drafter of that shape, for the cost of a round"),
     LG_OPTION(own, layers, "layers", 0, int, "N", "0", "0..256",
               "only the first N layers of a synthetic model"),
     LG_OPTION(own, prompt, "prompt", 0, int, "N", "512", "0..16777216", "tokens of a prefill; 0 = none"),
@@ -52,8 +55,9 @@ typedef struct bench {
     const own *o;
     lg_bench m;
     lg_bench_routing routing;
-    lg_synth_model synth;
-    bool have_synth;
+    lg_synth_model synth, synth_draft;
+    bool have_synth, have_draft;
+    lg_bench_draft draft;
     char name[128];
     lg_bar bar;
 } bench;
@@ -121,6 +125,24 @@ static lg_status make_synthetic(bench *b, lg_err *err)
     return st;
 }
 
+static lg_status make_synthetic_drafter(bench *b, lg_err *err)
+{
+    char arch[32];
+    lg_synth *s = NULL;
+    lg_pool *pool = NULL;
+    lg_status st = lg_pool_create(lg_cpu_cores(), &pool, err);
+
+    (void)snprintf(arch, sizeof arch, "%s-dflash", b->o->synthetic);
+    if (st == LG_OK)
+        st = lg_synth_create(&(lg_synth_params){.arch = arch, .seed = 2}, &s, err);
+    if (st == LG_OK)
+        st = lg_synth_make(s, &(lg_synth_job){.pool = pool, .cancel = b->app->cancel}, &b->synth_draft, err);
+    b->have_draft = st == LG_OK;
+    lg_synth_destroy(s);
+    lg_pool_destroy(pool);
+    return st;
+}
+
 static lg_status open_engine(bench *b, lg_err *err)
 {
     const lg_settings *set = &b->app->set;
@@ -133,6 +155,12 @@ static lg_status open_engine(bench *b, lg_err *err)
         p.gguf = b->synth.gguf;
         p.model_path = b->name;
         p.routes = true;
+        if (b->o->with_drafter) {
+            LG_TRY(make_synthetic_drafter(b, err));
+            p.draft_gguf = b->synth_draft.gguf;
+            p.draft_path = "synthetic drafter";
+            p.draft_required = true;
+        }
     } else {
         const char *slash;
 
@@ -140,6 +168,8 @@ static lg_status open_engine(bench *b, lg_err *err)
         slash = strrchr(p.model_path, '/');
         (void)snprintf(b->name, sizeof b->name, "%s", slash ? slash + 1 : p.model_path);
     }
+    if (p.draft_path && need < b->m.gen + REPLY_SPARE)
+        need = b->m.gen + REPLY_SPARE;
     p.backend.phases = b->o->phases;
     if (set->from[LG_SET_ctx].source == LG_FROM_DEFAULT)
         p.ctx = need;
@@ -212,6 +242,8 @@ static void print_table(const bench *b)
     if (b->o->synthetic && b->routing.n_expert > 0)
         printf("routing: 8 tokens touch %.0f %% of the experts that independent routing would\n",
                b->routing.distinct * 100);
+    if (b->draft.engine)
+        lg_bench_draft_table(&b->draft);
 }
 
 static void put_run(const bench *b, const lg_bench_run *r, lg_buf *out)
@@ -253,7 +285,9 @@ static void print_json(const bench *b)
             (void)lg_buf_addz(&out, ", ");
         put_run(b, &m->run[i], &out);
     }
-    (void)lg_buf_addz(&out, "], \"draft\": null}\n");
+    (void)lg_buf_addz(&out, "], \"draft\": ");
+    lg_bench_draft_json(&b->draft, &out);
+    (void)lg_buf_addz(&out, "}\n");
     (void)fwrite(out.p, 1, out.n, stdout);
     lg_buf_free(&out);
 }
@@ -285,6 +319,18 @@ static lg_status measure(bench *b, lg_err *err)
     b->m.step = on_step;
     b->m.ctx = &b->bar;
     st = lg_bench_measure(&b->m, err);
+    if (st == LG_OK && lg_engine_drafter(b->m.engine)) {
+        lg_engine_params p = lg_app_engine_settings(b->app);
+
+        b->draft = (lg_bench_draft){.engine = b->m.engine,
+                                    .depth = b->m.depth[0],
+                                    .gen = b->m.gen,
+                                    .reps = b->m.reps,
+                                    .trained = !b->o->synthetic,
+                                    .set = p.draft,
+                                    .cancel = b->app->cancel};
+        st = lg_bench_drafter(&b->draft, err);
+    }
     lg_bar_end(&b->bar, st == LG_OK);
     if (st != LG_OK)
         return st;
@@ -315,11 +361,15 @@ static int run(lg_app *app)
         rc = lg_app_usage("--prompt 0 and --gen 0 leave nothing to measure");
     else if (o->layers > 0 && !o->synthetic)
         rc = lg_app_usage("--layers belongs to --synthetic");
+    else if (o->with_drafter && !o->synthetic)
+        rc = lg_app_usage("--with-drafter belongs to --synthetic; a drafter file is --draft");
     else if (measure(b, &err) != LG_OK)
         rc = lg_app_fail(&err);
     lg_engine_close(b->m.engine);
     if (b->have_synth)
         lg_synth_unmake(&b->synth);
+    if (b->have_draft)
+        lg_synth_unmake(&b->synth_draft);
     free(b);
     return rc;
 }

@@ -90,8 +90,11 @@ lg_status lg_engine_fill(lg_engine *e, int64_t n, uint64_t seed, lg_err *err)
                 st = write_blocks(e, (lg_kv_class_id)c, block[c], rows, err);
         for (int i = 0; i < rows && st == LG_OK; i++)
             e->tokens[e->kv.pos + i] = (int32_t)(next(&state) % (uint64_t)e->hp.vocab);
-        if (st == LG_OK)
+        if (st == LG_OK) {
             lg_kv_commit(&e->kv, rows);
+            if (block[LG_KV_DRAFT])
+                lg_kv_draft_commit(&e->kv, rows - lg_kv_draft_skip(&e->kv, e->kv.pos - rows, rows));
+        }
     }
     for (int c = 0; c < LG_KV_CLASSES; c++)
         free(block[c]);

@@ -82,11 +82,26 @@ static size_t tap_floats(const lg_spec *s)
     return (size_t)s->draft.hp.n_tap * (size_t)s->draft.hp.hidden;
 }
 
+static void configure(lg_spec *s, const lg_draft_params *set)
+{
+    int most = s->draft.hp.block - 1;
+
+    s->max_ctx = set->ctx;
+    lg_pace_init(&s->pace, &(lg_pace_settings){.max = set->max > 0 && set->max < most ? set->max : most,
+                                               .p_min = set->p_min,
+                                               .pause_margin = set->pause_margin});
+}
+
+void lg_engine_set_draft(lg_engine *e, const lg_draft_params *set)
+{
+    if (e->spec)
+        configure(e->spec, set);
+}
+
 lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_draft_params *set, lg_spec **out,
                        lg_err *err)
 {
     lg_spec *s = calloc(1, sizeof *s);
-    int most = plan->hp.block - 1;
     lg_status st;
 
     if (!s)
@@ -94,7 +109,6 @@ lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_draft_params *
     s->gguf = plan->gguf;
     s->borrowed = plan->borrowed;
     plan->gguf = NULL;
-    s->max_ctx = set->ctx;
     s->bytes = plan->weights.resident_bytes;
     st = lg_dflash_load(s->gguf, &plan->hp, plan->type, e->b, &s->draft, err);
     if (st == LG_OK)
@@ -107,11 +121,7 @@ lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_draft_params *
         lg_spec_close(e, s);
         return st;
     }
-    if (set->max > 0 && set->max < most)
-        most = set->max;
-    lg_pace_init(&s->pace, &(lg_pace_settings){.max = most,
-                                               .p_min = set->p_min,
-                                               .pause_margin = set->pause_margin});
+    configure(s, set);
     for (int i = 0; i < LG_DRAFT_ROWS_MAX; i++)
         s->out_rows[i] = i;
     *out = s;
