@@ -53,9 +53,16 @@ static void on_signal(int sig)
     errno = saved;
 }
 
-static lg_status catch_signals(lg_err *err)
+static void on_hangup(int sig)
+{
+    (void)sig;
+    lg_logs_reopen();
+}
+
+static lg_status catch_signals(const char *log_file, lg_err *err)
 {
     struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction hangup = {.sa_handler = on_hangup, .sa_flags = SA_RESTART}, before;
 
     if (pipe(signal_pipe) != 0)
         return LG_FAIL(err, LG_E_IO, "no more descriptors: %s", strerror(errno));
@@ -64,6 +71,9 @@ static lg_status catch_signals(lg_err *err)
     (void)sigemptyset(&sa.sa_mask);
     if (sigaction(SIGTERM, &sa, NULL) != 0 || sigaction(SIGINT, &sa, NULL) != 0)
         return LG_FAIL(err, LG_E_IO, "cannot catch signals: %s", strerror(errno));
+    // a closed terminal still ends the server; with a log file SIGHUP opens it anew
+    if (*log_file && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        (void)sigaction(SIGHUP, &hangup, NULL);
     return LG_OK;
 }
 
@@ -136,7 +146,7 @@ static int run(lg_app *app)
     if (!*app->set.tls_cert != !*app->set.tls_key)
         return lg_app_usage("--tls-cert and --tls-key belong together; %s is missing",
                             *app->set.tls_cert ? "--tls-key" : "--tls-cert");
-    if (lg_app_engine_params(app, &engine, &err) != LG_OK || catch_signals(&err) != LG_OK)
+    if (lg_app_engine_params(app, &engine, &err) != LG_OK || catch_signals(app->set.log_file, &err) != LG_OK)
         return lg_app_fail(&err);
     if (lg_logs_open(&app->set, &err) != LG_OK)
         return lg_app_fail(&err);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ enum { OLD_FILES = 4, LINE_BYTES = 8192 };
 typedef struct sink {
     int fd;
     bool file, json;
+    atomic_bool reopen; /* asked for by a signal */
     char path[4096];
     size_t size, max;
 } sink;
@@ -118,6 +120,11 @@ static void rotate(sink *s)
     open_file(s);
 }
 
+void lg_logs_reopen(void)
+{
+    atomic_store(&the_sink.reopen, true);
+}
+
 static void utc(char out[40])
 {
     struct timespec now;
@@ -146,6 +153,10 @@ static void on_record(void *ctx, lg_log_level level, const char *line)
         (void)lg_buf_addz(&b, line);
     }
     (void)lg_buf_addc(&b, '\n');
+    if (s->file && atomic_exchange(&s->reopen, false)) {
+        (void)close(s->fd);
+        open_file(s);
+    }
     if (s->file && s->fd >= 0 && s->size > 0 && s->size + b.n > s->max)
         rotate(s);
     n = write(s->fd >= 0 ? s->fd : STDERR_FILENO, b.p, b.n);

@@ -210,6 +210,66 @@ class Gone(lib.Case):
             self.assertNotIn(b"ping", body.split(last)[-1])
 
 
+class Engine(lib.Case):
+    """What the engine thread adds to a request."""
+
+    def test_next_turn_is_prepared(self):
+        with Server("plain", "--log-level", "debug") as s:
+            first = [{"role": "user", "content": "tell me about the weather " * 20}]
+            r = s.post(CHAT, {"messages": first, "max_tokens": 300})
+            turn = r.json()["choices"][0]["message"]
+            self.assertTrue(turn["reasoning_content"])
+            prepared = int(s.wait_log(r"idle-prefill .*tokens=[1-9]\d* of=(\d+)", 10)[1])
+            self.assertGreater(prepared, r.json()["usage"]["prompt_tokens"])
+            body = {"messages": [*first, {"role": "assistant", "content": turn["content"],
+                                          "reasoning_content": turn["reasoning_content"]},
+                                 {"role": "user", "content": "more"}], "max_tokens": 300}
+            usage = s.post(CHAT, body).json()["usage"]
+            self.assertGreaterEqual(usage["prompt_tokens_details"]["cached_tokens"], prepared)
+            time.sleep(2.5)  # the second answer's history; then there is nothing more to do
+            n = s.log().count("idle-prefill")
+            time.sleep(2.5)
+            self.assertEqual(s.log().count("idle-prefill"), n)
+
+    def test_idle_work_gives_way_and_can_be_off(self):
+        with Server("plain", "--no-idle-prefill", "--log-level", "debug") as s:
+            s.post(CHAT, chat("hello", max_tokens=300))
+            time.sleep(3)
+            self.assertNotIn("idle-prefill", s.log())
+
+    def test_choices_and_log_probabilities(self):
+        with Server("plain") as s:
+            r = s.post(CHAT, chat(max_tokens=300, n=3, logprobs=True, top_logprobs=4)).json()
+            self.assertEqual([c["index"] for c in r["choices"]], [0, 1, 2])
+            for c in r["choices"]:
+                entries = c["logprobs"]["content"]
+                self.assertEqual("".join(e["token"] for e in entries), lib.ANSWER)
+                for e in entries:
+                    self.assertLessEqual(e["logprob"], 0)
+                    self.assertEqual(len(e["top_logprobs"]), 4)
+                    self.assertEqual(e["top_logprobs"][0]["logprob"], max(t["logprob"] for t in e["top_logprobs"]))
+                    self.assertAlmostEqual(e["top_logprobs"][0]["logprob"], e["logprob"])  # a model without doubts
+            body = s.post(CHAT, chat(max_tokens=300, n=2, stream=True)).body
+            text = {0: "", 1: ""}
+            for _, data in frames(body)[:-1]:
+                for c in json.loads(data)["choices"]:
+                    text[c["index"]] += c["delta"].get("content") or ""
+            self.assertEqual(text, {0: lib.ANSWER, 1: lib.ANSWER})
+
+    def test_stop_strings(self):
+        with Server("plain") as s:
+            r = s.post("/lagoon/v1/generate", chat(max_tokens=300, stop=["zzz", "bold"])).json()
+            self.assertEqual((r["finish"], r["stop_string"]), ("stop_string", "bold"))
+            self.assertEqual(r["text"], lib.ANSWER.split("bold")[0])
+
+    def test_opening_event_knows_what_is_cached(self):
+        with Server("plain") as s:
+            body = chat("a text of some length " * 10, max_tokens=300, stream=True)
+            s.post("/v1/messages", body)
+            start = json.loads(frames(s.post("/v1/messages", body).body)[0][1])
+            self.assertGreater(start["message"]["usage"]["cache_read_input_tokens"], 100)
+
+
 class Ping(lib.Case):
     def test_prefill(self):
         """No second without a byte while a long prompt is read by a slow engine."""
