@@ -193,7 +193,9 @@ class Schema(lib.Case):
         cls.s.__exit__(None)
 
     def answer(self, d, body, stream):
-        r = self.s.post(d.path, body | ({"stream": True} if stream else {}))
+        with self.s.client() as c:
+            c.request("POST", d.path, body | ({"stream": True} if stream else {}))
+            r = c.response(300)  # an answer of 500 tokens on a busy machine
         self.assertEqual(r.status, 200, r.body)
         return d.read_stream(r) if stream else d.read(r)
 
