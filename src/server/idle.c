@@ -13,7 +13,7 @@
 
 enum { ARENA_BYTES = 256 << 20 };
 
-/* The history, the answer, and an empty message of the user's behind it; *cut is where that message starts,
+/* The history, the answer, and a message of the user's behind it; *cut is where that message starts,
  * in tokens. */
 static lg_status render_next(lg_server *s, lg_arena *a, lg_ids *ids, lg_rendered *r, size_t *cut, lg_err *err)
 {
@@ -28,7 +28,7 @@ static lg_status render_next(lg_server *s, lg_arena *a, lg_ids *ids, lg_rendered
     m[n] = (lg_chat_message){.role = LG_ROLE_ASSISTANT, .content = lg_buf_str(&s->last_content)};
     if (s->last_reasoning.n > 0)
         m[n].reasoning = lg_buf_str(&s->last_reasoning);
-    m[n + 1] = (lg_chat_message){.role = LG_ROLE_USER};
+    m[n + 1] = (lg_chat_message){.role = LG_ROLE_USER, .content = LG_STR(".")}; // an empty one is no turn
     c.message = m;
     c.n_message = n + 2;
     c.generation_prompt = false;
