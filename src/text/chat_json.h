@@ -32,7 +32,8 @@ LG_NODISCARD lg_status lg_chat_json_messages(const lg_json *messages, bool drop_
 LG_NODISCARD lg_status lg_chat_json_content(const lg_json *content, bool drop_images, const char *path,
                                             lg_arena *a, lg_str *out, lg_err *err);
 
-/* When the results behind a turn of several calls are a permutation of the calls, put them in the calls' order. */
+/* When the results behind a turn of several calls are a permutation of the calls, put them in the calls'
+ * order. */
 LG_NODISCARD lg_status lg_chat_order_results(lg_chat_message *message, size_t n, lg_arena *a, lg_err *err);
 
 /* The arguments of a call in history: an object, or a string that holds one; what is neither becomes the one

@@ -163,18 +163,18 @@ static bool feed(lg_reply *r, lg_str text, size_t step)
 static void play_choice(player *p, size_t step)
 {
     lg_job *job = p->run->job;
-    lg_reply_params params = {.family = job->family,
-                              .raw = job->raw,
-                              .thinking = job->thinking,
-                              .open_reasoning = !job->raw && lg_chat_ends_in_reasoning(tt_vocab(), job->prompt.p,
-                                                                                      job->prompt.n),
-                              .tool = job->tool,
-                              .n_tool = job->n_tool,
-                              .stop = job->stop,
-                              .n_stop = job->n_stop,
-                              .stop_id = job->stop_id,
-                              .n_stop_id = job->n_stop_id,
-                              .one_call = job->one_call};
+    lg_reply_params params = {
+        .family = job->family,
+        .raw = job->raw,
+        .thinking = job->thinking,
+        .open_reasoning = !job->raw && lg_chat_ends_in_reasoning(tt_vocab(), job->prompt.p, job->prompt.n),
+        .tool = job->tool,
+        .n_tool = job->n_tool,
+        .stop = job->stop,
+        .n_stop = job->n_stop,
+        .stop_id = job->stop_id,
+        .n_stop_id = job->n_stop_id,
+        .one_call = job->one_call};
     lg_gen_stats stats = {.prompt_tokens = 40, .cached_tokens = 8, .output_tokens = 20, .think_tokens = 5,
                           .prefill_us = 1000, .first_token_us = 1500, .decode_us = 2000, .seed = 7};
     lg_err err = {0};
@@ -309,7 +309,8 @@ void td_golden(const char *name, lg_str got)
     if (lg_map_open(path, &map, &err) != LG_OK)
         die(path, err.msg);
     if (map.n != got.n || memcmp(map.p, got.p, got.n) != 0) {
-        fprintf(stderr, "--- %s\n%.*s--- got\n%.*s", name, (int)map.n, (const char *)map.p, (int)got.n, got.p);
+        fprintf(stderr, "--- %s\n%.*s--- got\n%.*s", name, (int)map.n, (const char *)map.p, (int)got.n,
+                got.p);
         die(path, "differs");
     }
     lg_map_close(&map);

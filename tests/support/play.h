@@ -1,11 +1,12 @@
 /*
- * tests/support/play: runs a dialect without sockets, queue or engine: a body is parsed to a job, a script of what the
- * model writes goes through the real reply parser, and its events straight into the dialect. Several choices,
- * log-probabilities and recorded transcripts are possible.
+ * tests/support/play: runs a dialect without sockets, queue or engine: a body is parsed to a job, a script of
+ * what the model writes goes through the real reply parser, and its events straight into the dialect. Several
+ * choices, log-probabilities and recorded transcripts are possible.
  *
- * A script is text in which {NN} stands for the control token NN; the rest is cut into ordinary tokens of `step` bytes
- * (0: as the encoder cuts it). What is random or depends on the clock is replaced: `created` is 1, each random id
- * becomes its prefix and a number in the order of appearance, the version becomes VERSION. A broken fixture ends the process.
+ * A script is text in which {NN} stands for the control token NN; the rest is cut into ordinary tokens of
+ * `step` bytes (0: as the encoder cuts it). What is random or depends on the clock is replaced: `created` is
+ * 1, each random id becomes its prefix and a number in the order of appearance, the version becomes VERSION.
+ * A broken fixture ends the process.
  */
 #ifndef PLAY_H
 #define PLAY_H
@@ -39,7 +40,8 @@ void td_free(td_run *r);
 /* The prompt as text, control tokens as their texts. */
 void td_prompt(const lg_job *job, lg_buf *out);
 
-/* Walk the events of a stream: each call gives the next event's name (empty: none) and data; false at the end. */
+/* Walk the events of a stream: each call gives the next event's name (empty: none) and data; false at the
+ * end. */
 bool td_event(lg_str stream, size_t *at, lg_str *name, lg_str *data);
 
 /* Compare with tests/golden/NAME, or write it when the process was started with --write. */

@@ -1,6 +1,6 @@
 /*
- * unit/test_dialect_openai_chat: server/chat without sockets: recorded streams, the equality of both forms under every
- * cut of the text, what a request may say, and what is refused with which words.
+ * unit/test_dialect_openai_chat: server/chat without sockets: recorded streams, the equality of both forms
+ * under every cut of the text, what a request may say, and what is refused with which words.
  */
 #include "check.h"
 
@@ -17,7 +17,7 @@
     "\"integer\"}},\"required\":[\"path\"]}}}]"
 #define USER "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define CALL_LS "{25}ls{26}"
-#define CALL_WRITE                                                                                           \
+#define CALL_WRITE \
     "{25}write<arg_key>path</arg_key><arg_value>a \"b\"\n</arg_value><arg_key>n</arg_key><arg_value>7</arg_value>{26}"
 
 typedef struct chat_case {
@@ -31,22 +31,28 @@ static const chat_case cases[] = {
     {"reasoning-text", "\"model\":\"m\"", {.text = {"Let me see.{19}Hello.{24}"}}},
     {"reasoning-call", TOOLS, {.text = {"I look.{19}" CALL_LS "{24}"}}},
     {"text-call", TOOLS ",\"reasoning_effort\":\"none\"", {.text = {"Now I write.\n" CALL_WRITE "{24}"}}},
-    {"two-calls", TOOLS ",\"stream_options\":{\"include_usage\":true}", {.text = {"r{19}" CALL_WRITE CALL_LS "{24}"}}},
+    {"two-calls",
+     TOOLS ",\"stream_options\":{\"include_usage\":true}",
+     {.text = {"r{19}" CALL_WRITE CALL_LS "{24}"}}},
     {"one-call", TOOLS ",\"parallel_tool_calls\":false", {.text = {"r{19}" CALL_LS CALL_LS "{24}"}}},
     {"cut-reasoning", TOOLS, {.text = {"I am still thi"}, .how = LG_END_LENGTH}},
     {"cut-text", "\"think\":false", {.text = {"Half a sen"}, .how = LG_END_LENGTH}},
     {"cut-name", TOOLS ",\"think\":false", {.text = {"{25}wri"}, .how = LG_END_LENGTH}},
-    {"cut-arguments", TOOLS ",\"think\":false",
+    {"cut-arguments",
+     TOOLS ",\"think\":false",
      {.text = {CALL_LS "{25}write<arg_key>path</arg_key><arg_value>half a"}, .how = LG_END_LENGTH}},
     {"stop-string", "\"stop\":[\"STOP\",\"\"],\"think\":false", {.text = {"one STOP two"}}},
-    {"schema", "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{\"type\":"
-               "\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}}}",
+    {"schema",
+     "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{\"type\":"
+     "\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}}}",
      {.text = {"r{19}{\"a\": 1}"}, .how = LG_END_SCHEMA}},
-    {"two-choices", "\"n\":2,\"think\":false,\"stream_options\":{\"include_usage\":true}",
+    {"two-choices",
+     "\"n\":2,\"think\":false,\"stream_options\":{\"include_usage\":true}",
      {.text = {"one{24}", "two{24}"}}},
     {"inline", "\"reasoning_format\":\"none\"," TOOLS, {.text = {"why{19}so " CALL_LS "{24}"}}},
     {"hidden", "\"reasoning\":{\"exclude\":true}", {.text = {"why{19}so{24}"}}},
-    {"logprobs", "\"logprobs\":true,\"top_logprobs\":1,\"think\":false",
+    {"logprobs",
+     "\"logprobs\":true,\"top_logprobs\":1,\"think\":false",
      {.text = {"ab{24}"}, .logprobs = true}},
     {"no-text", "\"think\":false", {.text = {"{24}"}}},
 };
@@ -55,8 +61,8 @@ static const char *body_of(const char *fields, bool stream)
 {
     static char body[4096];
 
-    (void)snprintf(body, sizeof body, "{" USER ",\"stream\":%s%s%s}", stream ? "true" : "false", *fields ? "," : "",
-                   fields);
+    (void)snprintf(body, sizeof body, "{" USER ",\"stream\":%s%s%s}", stream ? "true" : "false",
+                   *fields ? "," : "", fields);
     return body;
 }
 
@@ -137,7 +143,8 @@ static void fold_call(folded *f, const lg_json *part)
 
 static void fold_chunk(folded *f, const lg_json *chunk, bool first)
 {
-    const lg_json *choice = lg_json_at(lg_json_get(chunk, "choices"), 0), *delta = lg_json_get(choice, "delta");
+    const lg_json *choice = lg_json_at(lg_json_get(chunk, "choices"), 0),
+                  *delta = lg_json_get(choice, "delta");
     const lg_json *finish = lg_json_get(choice, "finish_reason"), *content = lg_json_get(delta, "content");
     const lg_json *calls = lg_json_get(delta, "tool_calls");
 
@@ -252,7 +259,8 @@ static void refuse(const char *fields, const char *param, const char *code, cons
     td_parse(&lg_dialect_chat, body_of(fields, false), &r);
     if (r.st == LG_OK || strcmp(r.error.param, param) != 0 || strcmp(r.error.code, code) != 0 ||
         !strstr(r.error.message, words))
-        print_error("%s\n -> %d \"%s\" \"%s\" \"%s\"\n", fields, r.st, r.error.param, r.error.code, r.error.message);
+        print_error("%s\n -> %d \"%s\" \"%s\" \"%s\"\n", fields, r.st, r.error.param, r.error.code,
+                    r.error.message);
     assert_int_not_equal(r.st, LG_OK);
     assert_string_equal(r.error.param, param);
     assert_string_equal(r.error.code, code);
@@ -273,8 +281,8 @@ static void refusals(void **state)
     refuse("\"n\":0", "n", "", "between 1 and 8");
     refuse("\"stop\":7", "stop", "", "string");
     refuse("\"stop\":[\"a\",1]", "stop", "", "string");
-    refuse("\"stop\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\"]", "stop", "",
-           "at most 16");
+    refuse("\"stop\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\"]",
+           "stop", "", "at most 16");
     refuse("\"logit_bias\":{\"x\":1}", "logit_bias", "", "ids of the vocabulary");
     refuse("\"logit_bias\":{\"512\":1}", "logit_bias", "", "ids of the vocabulary");
     refuse("\"logit_bias\":{\"5\":101}", "logit_bias", "", "between -100 and 100");
@@ -284,7 +292,8 @@ static void refusals(void **state)
     refuse("\"reasoning\":{\"effort\":\"banana\"}", "reasoning.effort", "", "\"minimal\"");
     refuse("\"reasoning\":7", "reasoning", "", "object");
     refuse("\"thinking\":{\"type\":\"maybe\"}", "thinking.type", "", "adaptive");
-    refuse("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}", "thinking.budget_tokens", "", "between 1");
+    refuse("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}", "thinking.budget_tokens", "",
+           "between 1");
     refuse("\"max_tokens\":-2", "max_tokens", "", "between -1");
     refuse("\"stream_options\":{\"include_usage\":1}", "stream_options.include_usage", "", "true or false");
     refuse("\"audio\":{}", "audio", "", "not supported");
@@ -297,8 +306,8 @@ static void refusals(void **state)
            "\"rm\"");
     refuse("\"tools\":[{\"type\":\"retrieval\"}]", "tools[0].type", "", "function");
     refuse("\"response_format\":{\"type\":\"xml\"}", "response_format", "", "json_schema");
-    refuse("\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema.schema", "invalid_schema",
-           "JSON Schema");
+    refuse("\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema.schema",
+           "invalid_schema", "JSON Schema");
     refuse("\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"properties\":{\"a\":"
            "{\"not\":{}}}}}}",
            "response_format.json_schema.schema", "unsupported_keyword", "schema at /properties/a/not");
@@ -479,9 +488,11 @@ static void tool_choice(void **state)
     take(TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"ls\"}}", &r);
     assert_int_equal(lg_constraint_kind_of(r.job->constraint), LG_CONSTRAIN_CALL);
     td_free(&r);
-    take(TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[{\"type\":"
-               "\"function\",\"function\":{\"name\":\"ls\"}}]}}",
-         &r);
+    take(
+        TOOLS
+        ",\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[{\"type\":"
+        "\"function\",\"function\":{\"name\":\"ls\"}}]}}",
+        &r);
     assert_null(r.job->constraint);
     td_free(&r);
     take(TOOLS ",\"tool_choice\":\"none\",\"response_format\":{\"type\":\"json_object\"}", &r);
@@ -504,9 +515,10 @@ static void settings(void **state)
     td_free(&r);
     set->format_with_tools = false;
     set->strict_tools = "enforce";
-    take("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"ls\",\"strict\":true}},{\"type\":\"function\","
-         "\"function\":{\"name\":\"cat\"}}]",
-         &r);
+    take(
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"ls\",\"strict\":true}},{\"type\":\"function\","
+        "\"function\":{\"name\":\"cat\"}}]",
+        &r);
     assert_int_equal(lg_constraint_kind_of(r.job->constraint), LG_CONSTRAIN_STRICT_CALLS);
     td_free(&r);
     set->strict_tools = "ignore";
@@ -532,26 +544,29 @@ static void tolerance(void **state)
     td_run r;
 
     (void)state;
-    take("\"tools\":null,\"tool_choice\":null,\"stop\":null,\"stream_options\":null,\"response_format\":null,"
-         "\"max_tokens\":null,\"n\":null,\"temperature\":null,\"logit_bias\":null,\"reasoning_effort\":null,"
-         "\"chat_template_kwargs\":null,\"user\":\"u\",\"metadata\":{\"a\":1},\"store\":true,\"nobody\":{\"knows\":1},"
-         "\"cache_prompt\":true,\"id_slot\":3,\"modalities\":[\"text\"],\"audio\":null,\"functions\":null",
-         &r);
+    take(
+        "\"tools\":null,\"tool_choice\":null,\"stop\":null,\"stream_options\":null,\"response_format\":null,"
+        "\"max_tokens\":null,\"n\":null,\"temperature\":null,\"logit_bias\":null,\"reasoning_effort\":null,"
+        "\"chat_template_kwargs\":null,\"user\":\"u\",\"metadata\":{\"a\":1},\"store\":true,\"nobody\":{\"knows\":1},"
+        "\"cache_prompt\":true,\"id_slot\":3,\"modalities\":[\"text\"],\"audio\":null,\"functions\":null",
+        &r);
     td_free(&r);
-    td_parse(&lg_dialect_chat,
-             "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},"
-             "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":"
-             "\"b\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\","
-             "\"function\":{\"name\":\"ls\",\"arguments\":\"{\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
-             "\"content\":[{\"type\":\"text\",\"text\":\"out\"}]}],\"think\":false}",
-             &r);
+    td_parse(
+        &lg_dialect_chat,
+        "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":"
+        "\"b\"}]},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\","
+        "\"function\":{\"name\":\"ls\",\"arguments\":\"{\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
+        "\"content\":[{\"type\":\"text\",\"text\":\"out\"}]}],\"think\":false}",
+        &r);
     assert_int_equal(r.st, LG_OK);
     lg_buf text;
     lg_buf_init(&text, 1 << 16);
     td_prompt(r.job, &text);
-    assert_non_null(strstr(lg_buf_z(&text), "<user>ab</user>\n<assistant></think><tool_call>ls<arg_key>input</arg_key>"
-                                            "<arg_value>{</arg_value></tool_call></assistant>\n"
-                                            "<tool_response>out</tool_response>\n<assistant></think>"));
+    assert_non_null(strstr(lg_buf_z(&text),
+                           "<user>ab</user>\n<assistant></think><tool_call>ls<arg_key>input</arg_key>"
+                           "<arg_value>{</arg_value></tool_call></assistant>\n"
+                           "<tool_response>out</tool_response>\n<assistant></think>"));
     lg_buf_free(&text);
     td_free(&r);
 }

@@ -1,6 +1,6 @@
 /*
- * unit/test_dialect_openai_completions: server/completions and server/infill without sockets: recorded answers, both
- * forms alike under every cut, prompts of every form, fill in the middle, refusals.
+ * unit/test_dialect_openai_completions: server/completions and server/infill without sockets: recorded
+ * answers, both forms alike under every cut, prompts of every form, fill in the middle, refusals.
  */
 #include "check.h"
 
@@ -19,15 +19,29 @@ typedef struct text_case {
 
 static const text_case cases[] = {
     {"text", &lg_dialect_completions, "\"prompt\":\"Once\"}", {.text = {" upon a t\xC3\xAFme.{24}"}}},
-    {"cut", &lg_dialect_completions, "\"prompt\":\"Once\",\"max_tokens\":3}", {.text = {" upon"}, .how = LG_END_LENGTH}},
-    {"stop-string", &lg_dialect_completions, "\"prompt\":\"a\",\"stop\":\"STOP\"}", {.text = {"one STOP two"}}},
-    {"markup", &lg_dialect_completions, "\"prompt\":\"a\"}", {.text = {"<think>x</think> {18}y{25}z{26}{24}"}}},
-    {"echo-two", &lg_dialect_completions,
+    {"cut",
+     &lg_dialect_completions,
+     "\"prompt\":\"Once\",\"max_tokens\":3}",
+     {.text = {" upon"}, .how = LG_END_LENGTH}},
+    {"stop-string",
+     &lg_dialect_completions,
+     "\"prompt\":\"a\",\"stop\":\"STOP\"}",
+     {.text = {"one STOP two"}}},
+    {"markup",
+     &lg_dialect_completions,
+     "\"prompt\":\"a\"}",
+     {.text = {"<think>x</think> {18}y{25}z{26}{24}"}}},
+    {"echo-two",
+     &lg_dialect_completions,
      "\"prompt\":[\"One\",\"Two\"],\"n\":2,\"echo\":true,\"stream_options\":{\"include_usage\":true}}",
      {.text = {" a{24}", " b{24}", " c{24}", " d{24}"}}},
-    {"logprobs", &lg_dialect_completions, "\"prompt\":\"a\",\"logprobs\":1}", {.text = {"bc{24}"}, .logprobs = true}},
+    {"logprobs",
+     &lg_dialect_completions,
+     "\"prompt\":\"a\",\"logprobs\":1}",
+     {.text = {"bc{24}"}, .logprobs = true}},
     {"fim", &lg_dialect_completions, "\"prompt\":\"int f(\",\"suffix\":\") {}\"}", {.text = {"int a{06}x"}}},
-    {"infill", &lg_dialect_infill,
+    {"infill",
+     &lg_dialect_infill,
      "\"input_prefix\":\"int f(\",\"input_suffix\":\") {}\",\"input_extra\":[{\"filename\":\"a.h\",\"text\":\"int a;\"}]}",
      {.text = {"int a{24}"}}},
 };
@@ -168,8 +182,10 @@ static void prompts(void **state)
     ids_are(&lg_dialect_completions, "\"prompt\":[18,24]}", "[18][24]");
     ids_are(&lg_dialect_completions, "\"prompt\":[[18,24]]}", "[18][24]");
     ids_are(&lg_dialect_completions, "\"prompt\":[\"a\"],\"suffix\":null}", "[2]a");
-    ids_are(&lg_dialect_completions, "\"prompt\":\"a<think>\",\"suffix\":\"b</think>\"}", "[2][11]a<think>[7]b</think>[6]");
-    ids_are(&lg_dialect_infill, "\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"prompt\":\"c\"}", "[2][11]ac[7]b[6]");
+    ids_are(&lg_dialect_completions, "\"prompt\":\"a<think>\",\"suffix\":\"b</think>\"}",
+            "[2][11]a<think>[7]b</think>[6]");
+    ids_are(&lg_dialect_infill, "\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"prompt\":\"c\"}",
+            "[2][11]ac[7]b[6]");
     set->fim_order = "spm";
     ids_are(&lg_dialect_completions, "\"prompt\":\"a\",\"suffix\":\"b\"}", "[2][11][7]b[6]a");
     set->fim_order = "off";
@@ -197,16 +213,18 @@ static void defaults(void **state)
     assert_true(r.job->sampling.temperature == 0);
     assert_int_equal(r.job->n_stop_id, 3);
     td_free(&r);
-    td_parse(&lg_dialect_completions, body_of("\"prompt\":\"a\",\"suffix\":\"b\",\"temperature\":0.5}", false), &r);
+    td_parse(&lg_dialect_completions,
+             body_of("\"prompt\":\"a\",\"suffix\":\"b\",\"temperature\":0.5}", false), &r);
     assert_true(r.job->sampling.temperature == 0.5f);
     td_free(&r);
-    td_parse(&lg_dialect_completions, body_of("\"prompt\":[\"a\",\"bcdefg\"],\"n\":2,\"max_tokens\":-1}", false), &r);
+    td_parse(&lg_dialect_completions,
+             body_of("\"prompt\":[\"a\",\"bcdefg\"],\"n\":2,\"max_tokens\":-1}", false), &r);
     assert_int_equal(r.job->n_choice, 4);
     assert_int_equal(r.job->n_more, 1);
     assert_int_equal(r.job->max_tokens, td_service()->n_ctx - (int64_t)r.job->more[0].n);
     td_free(&r);
-    td_parse(&lg_dialect_completions, body_of("\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", false),
-             &r);
+    td_parse(&lg_dialect_completions,
+             body_of("\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\"}}", false), &r);
     assert_int_equal(lg_constraint_kind_of(r.job->constraint), LG_CONSTRAIN_JSON_OBJECT);
     td_free(&r);
 }
@@ -235,7 +253,8 @@ static void refusals(void **state)
     refuse(&lg_dialect_completions, "\"prompt\":[1,-1]}", "prompt");
     refuse(&lg_dialect_completions, "\"prompt\":[1,\"a\"]}", "prompt");
     refuse(&lg_dialect_completions, "\"prompt\":[\"a\",1.5]}", "prompt");
-    refuse(&lg_dialect_completions, "\"prompt\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}", "prompt");
+    refuse(&lg_dialect_completions, "\"prompt\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}",
+           "prompt");
     refuse(&lg_dialect_completions, "\"prompt\":[\"a\"],\"suffix\":\"b\"}", "prompt");
     refuse(&lg_dialect_completions, "\"prompt\":\"a\",\"suffix\":7}", "suffix");
     refuse(&lg_dialect_completions, "\"prompt\":\"a\",\"best_of\":2}", "best_of");

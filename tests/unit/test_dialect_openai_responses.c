@@ -1,6 +1,7 @@
 /*
- * unit/test_dialect_openai_responses: server/responses without sockets: recorded streams, the equality of both forms
- * under every cut of the text, the order of the events, tools of every kind, input items, sealed reasoning.
+ * unit/test_dialect_openai_responses: server/responses without sockets: recorded streams, the equality of
+ * both forms under every cut of the text, the order of the events, tools of every kind, input items, sealed
+ * reasoning.
  */
 #include "check.h"
 
@@ -10,15 +11,16 @@
 #include "support/play.h"
 #include "support/texts.h"
 
-#define TOOLS                                                                                                 \
-    "\"tools\":[{\"type\":\"function\",\"name\":\"ls\",\"strict\":true,\"parameters\":{\"type\":\"object\","  \
-    "\"properties\":{\"n\":{\"type\":\"integer\"}}}},{\"type\":\"custom\",\"name\":\"apply_patch\","          \
-    "\"description\":\"Patches.\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\",\"definition\":"       \
-    "\"start: x\"}},{\"type\":\"namespace\",\"name\":\"mcp\",\"description\":\"d\",\"tools\":[{\"type\":"     \
-    "\"function\",\"name\":\"find\"},{\"type\":\"function\",\"name\":\"mcp__near\"}]},{\"type\":"             \
+#define TOOLS                                                                                                \
+    "\"tools\":[{\"type\":\"function\",\"name\":\"ls\",\"strict\":true,\"parameters\":{\"type\":\"object\"," \
+    "\"properties\":{\"n\":{\"type\":\"integer\"}}}},{\"type\":\"custom\",\"name\":\"apply_patch\","         \
+    "\"description\":\"Patches.\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\",\"definition\":"      \
+    "\"start: x\"}},{\"type\":\"namespace\",\"name\":\"mcp\",\"description\":\"d\",\"tools\":[{\"type\":"    \
+    "\"function\",\"name\":\"find\"},{\"type\":\"function\",\"name\":\"mcp__near\"}]},{\"type\":"            \
     "\"web_search\"},{\"type\":\"local_shell\"},{\"type\":\"holodeck\"}]"
 #define CALL_LS "{25}ls<arg_key>n</arg_key><arg_value>3</arg_value>{26}"
-#define CALL_PATCH "{25}apply_patch<arg_key>input</arg_key><arg_value>*** Begin \"x\"\n\\d\t\xC3\xA9</arg_value>{26}"
+#define CALL_PATCH \
+    "{25}apply_patch<arg_key>input</arg_key><arg_value>*** Begin \"x\"\n\\d\t\xC3\xA9</arg_value>{26}"
 
 typedef struct responses_case {
     const char *name, *fields;
@@ -27,22 +29,29 @@ typedef struct responses_case {
 
 static const responses_case cases[] = {
     {"text", "\"reasoning\":{\"effort\":\"none\"}", {.text = {"Hello, w\xC3\xB6rld.{24}"}}},
-    {"reasoning-text", "\"reasoning\":{\"summary\":\"auto\"},\"include\":[\"reasoning.encrypted_content\"]",
+    {"reasoning-text",
+     "\"reasoning\":{\"summary\":\"auto\"},\"include\":[\"reasoning.encrypted_content\"]",
      {.text = {"Let me see.{19}Hello.{24}"}}},
     {"reasoning-call", TOOLS, {.text = {"I look.{19}" CALL_LS "{24}"}}},
     {"text-call", TOOLS ",\"reasoning\":{\"effort\":\"none\"}", {.text = {"Now.\n" CALL_PATCH "{24}"}}},
     {"two-calls", TOOLS, {.text = {"r{19}" CALL_PATCH CALL_LS "{24}"}}},
-    {"other-name", TOOLS, {.text = {"{19}{25}apply_patch<arg_key>patch</arg_key><arg_value>p\n</arg_value>{26}{24}"}}},
+    {"other-name",
+     TOOLS,
+     {.text = {"{19}{25}apply_patch<arg_key>patch</arg_key><arg_value>p\n</arg_value>{26}{24}"}}},
     {"namespace", TOOLS, {.text = {"{19}{25}mcp__find{26}{25}mcp__near{26}{24}"}}},
-    {"shell", TOOLS,
-     {.text = {"{19}{25}local_shell<arg_key>command</arg_key><arg_value>[\"ls\",\"-l\"]</arg_value>{26}{24}"}}},
+    {"shell",
+     TOOLS,
+     {.text =
+          {"{19}{25}local_shell<arg_key>command</arg_key><arg_value>[\"ls\",\"-l\"]</arg_value>{26}{24}"}}},
     {"unknown-tool", TOOLS, {.text = {"{19}{25}rm<arg_key>a</arg_key><arg_value>b</arg_value>{26}{24}"}}},
     {"cut-reasoning", TOOLS, {.text = {"I am still thi"}, .how = LG_END_LENGTH}},
     {"cut-text", "\"think\":false", {.text = {"Half a sen"}, .how = LG_END_LENGTH}},
     {"cut-name", TOOLS ",\"think\":false", {.text = {"{25}l"}, .how = LG_END_LENGTH}},
-    {"cut-arguments", TOOLS ",\"think\":false",
+    {"cut-arguments",
+     TOOLS ",\"think\":false",
      {.text = {CALL_LS "{25}apply_patch<arg_key>input</arg_key><arg_value>half a"}, .how = LG_END_LENGTH}},
-    {"schema", "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"x\",\"schema\":{\"type\":\"object\"}}}",
+    {"schema",
+     "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"x\",\"schema\":{\"type\":\"object\"}}}",
      {.text = {"r{19}{\"a\": 1}"}, .how = LG_END_SCHEMA}},
     {"hidden", "\"reasoning\":{\"exclude\":true}", {.text = {"why{19}so{24}"}}},
     {"nothing", "\"think\":false", {.text = {"{24}"}}},
@@ -146,7 +155,8 @@ static void fold_event(folded *f, lg_str name, const lg_json *ev)
         (void)lg_buf_adds(&item_of(f, ev)->delta, get(ev, "delta"));
     } else if (lg_str_eqz(name, "response.reasoning_summary_text.done")) {
         text_is(ev, "text", &item_of(f, ev)->summary);
-    } else if (lg_str_eqz(name, "response.output_text.done") || lg_str_eqz(name, "response.reasoning_text.done")) {
+    } else if (lg_str_eqz(name, "response.output_text.done") ||
+               lg_str_eqz(name, "response.reasoning_text.done")) {
         text_is(ev, "text", &item_of(f, ev)->delta);
     } else if (lg_str_eqz(name, "response.function_call_arguments.done")) {
         text_is(ev, "arguments", &item_of(f, ev)->delta);
@@ -240,46 +250,53 @@ static void prompt_is(const char *body, const char *want)
 static void input_items(void **state)
 {
     (void)state;
-    prompt_is("{\"instructions\":\"be brief\",\"input\":[{\"role\":\"developer\",\"content\":\"dev\"},{\"role\":\"user\","
-              "\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":\"b\"}]}]}",
-              "<system>be brief</system>\n<system>dev</system>\n<user>ab</user>\n<assistant><think>");
-    prompt_is("{\"input\":[{\"type\":\"message\",\"role\":\"developer\",\"content\":\"first\"},{\"type\":\"message\","
-              "\"role\":\"developer\",\"content\":\"second\"},{\"role\":\"user\",\"content\":\"u\"}]}",
-              "<system>first</system>\n<system>second</system>\n<user>u</user>\n");
+    prompt_is(
+        "{\"instructions\":\"be brief\",\"input\":[{\"role\":\"developer\",\"content\":\"dev\"},{\"role\":\"user\","
+        "\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":\"input_text\",\"text\":\"b\"}]}]}",
+        "<system>be brief</system>\n<system>dev</system>\n<user>ab</user>\n<assistant><think>");
+    prompt_is(
+        "{\"input\":[{\"type\":\"message\",\"role\":\"developer\",\"content\":\"first\"},{\"type\":\"message\","
+        "\"role\":\"developer\",\"content\":\"second\"},{\"role\":\"user\",\"content\":\"u\"}]}",
+        "<system>first</system>\n<system>second</system>\n<user>u</user>\n");
     // reasoning, text and calls in a row are one turn
-    prompt_is("{\"input\":[{\"role\":\"user\",\"content\":\"u\"},{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{"
-              "\"type\":\"summary_text\",\"text\":\"short\"}],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"why\"}]"
-              "},{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"so\"}]},"
-              "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"ls\",\"arguments\":\"{\\\"n\\\": 1}\"},"
-              "{\"type\":\"custom_tool_call\",\"call_id\":\"c2\",\"name\":\"apply_patch\",\"input\":\"raw\\n\"},"
-              "{\"type\":\"custom_tool_call_output\",\"call_id\":\"c2\",\"output\":\"two\"},"
-              "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":[{\"type\":\"input_text\",\"text\":"
-              "\"one\"},{\"type\":\"input_image\"}]}]}",
-              "<assistant><think>why</think>so<tool_call>ls<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>"
-              "<tool_call>apply_patch<arg_key>input</arg_key><arg_value>raw\n</arg_value></tool_call></assistant>\n"
-              "<tool_response>one[image]</tool_response>\n<tool_response>two</tool_response>\n<assistant><think>");
+    prompt_is(
+        "{\"input\":[{\"role\":\"user\",\"content\":\"u\"},{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[{"
+        "\"type\":\"summary_text\",\"text\":\"short\"}],\"content\":[{\"type\":\"reasoning_text\",\"text\":\"why\"}]"
+        "},{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"so\"}]},"
+        "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"ls\",\"arguments\":\"{\\\"n\\\": 1}\"},"
+        "{\"type\":\"custom_tool_call\",\"call_id\":\"c2\",\"name\":\"apply_patch\",\"input\":\"raw\\n\"},"
+        "{\"type\":\"custom_tool_call_output\",\"call_id\":\"c2\",\"output\":\"two\"},"
+        "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":[{\"type\":\"input_text\",\"text\":"
+        "\"one\"},{\"type\":\"input_image\"}]}]}",
+        "<assistant><think>why</think>so<tool_call>ls<arg_key>n</arg_key><arg_value>1</arg_value></tool_call>"
+        "<tool_call>apply_patch<arg_key>input</arg_key><arg_value>raw\n</arg_value></tool_call></assistant>\n"
+        "<tool_response>one[image]</tool_response>\n<tool_response>two</tool_response>\n<assistant><think>");
     // only the summary, content null; the namespace of a call; a shell call and its result
-    prompt_is("{\"input\":[{\"type\":\"reasoning\",\"content\":null,\"summary\":[{\"type\":\"summary_text\",\"text\":"
-              "\"sum\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"find\",\"namespace\":\"mcp\","
-              "\"arguments\":\"\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"o\"}]}",
-              "<think>sum</think><tool_call>mcp__find</tool_call></assistant>\n<tool_response>o</tool_response>\n");
-    prompt_is("{\"input\":[{\"type\":\"local_shell_call\",\"id\":\"l\",\"call_id\":\"c\",\"action\":{\"type\":\"exec\","
-              "\"command\":[\"ls\"],\"env\":{},\"timeout_ms\":null}},{\"type\":\"local_shell_call_output\",\"call_id\":"
-              "\"c\",\"output\":{\"stdout\":\"x\"}}]}",
-              "<tool_call>local_shell<arg_key>command</arg_key><arg_value>[\"ls\"]</arg_value></tool_call></assistant>\n"
-              "<tool_response>{\"stdout\": \"x\"}</tool_response>\n");
+    prompt_is(
+        "{\"input\":[{\"type\":\"reasoning\",\"content\":null,\"summary\":[{\"type\":\"summary_text\",\"text\":"
+        "\"sum\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"find\",\"namespace\":\"mcp\","
+        "\"arguments\":\"\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"o\"}]}",
+        "<think>sum</think><tool_call>mcp__find</tool_call></assistant>\n<tool_response>o</tool_response>\n");
+    prompt_is(
+        "{\"input\":[{\"type\":\"local_shell_call\",\"id\":\"l\",\"call_id\":\"c\",\"action\":{\"type\":\"exec\","
+        "\"command\":[\"ls\"],\"env\":{},\"timeout_ms\":null}},{\"type\":\"local_shell_call_output\",\"call_id\":"
+        "\"c\",\"output\":{\"stdout\":\"x\"}}]}",
+        "<tool_call>local_shell<arg_key>command</arg_key><arg_value>[\"ls\"]</arg_value></tool_call></assistant>\n"
+        "<tool_response>{\"stdout\": \"x\"}</tool_response>\n");
     // unknown items are left out, an empty input is an empty turn
-    prompt_is("{\"input\":[{\"type\":\"web_search_call\",\"id\":\"w\"},{\"type\":\"item_reference\",\"id\":\"x\"},{"
-              "\"type\":\"compaction\"},{\"role\":\"user\",\"content\":\"u\"}]}",
-              "<user>u</user>\n<assistant>");
+    prompt_is(
+        "{\"input\":[{\"type\":\"web_search_call\",\"id\":\"w\"},{\"type\":\"item_reference\",\"id\":\"x\"},{"
+        "\"type\":\"compaction\"},{\"role\":\"user\",\"content\":\"u\"}]}",
+        "<user>u</user>\n<assistant>");
     prompt_is("{\"input\":[],\"max_output_tokens\":1}", "<user></user>\n<assistant></think>");
     prompt_is("{\"input\":\"\"}", "<user></user>\n<assistant><think>");
-    prompt_is("{\"input\":\"hi\"," TOOLS "}",
-              "{\"type\": \"function\", \"function\": {\"name\": \"apply_patch\", \"description\": \"Patches.\\n\\nstart: "
-              "x\", \"parameters\": {\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, "
-              "\"required\": [\"input\"]}}}\n{\"type\": \"function\", \"function\": {\"name\": \"mcp__find\"}}\n"
-              "{\"type\": \"function\", \"function\": {\"name\": \"mcp__near\"}}\n{\"type\": \"function\", \"function\": "
-              "{\"name\": \"local_shell\"");
+    prompt_is(
+        "{\"input\":\"hi\"," TOOLS "}",
+        "{\"type\": \"function\", \"function\": {\"name\": \"apply_patch\", \"description\": \"Patches.\\n\\nstart: "
+        "x\", \"parameters\": {\"type\": \"object\", \"properties\": {\"input\": {\"type\": \"string\"}}, "
+        "\"required\": [\"input\"]}}}\n{\"type\": \"function\", \"function\": {\"name\": \"mcp__find\"}}\n"
+        "{\"type\": \"function\", \"function\": {\"name\": \"mcp__near\"}}\n{\"type\": \"function\", \"function\": "
+        "{\"name\": \"local_shell\"");
 }
 
 static void sealed_reasoning(void **state)
@@ -299,10 +316,11 @@ static void sealed_reasoning(void **state)
         assert_non_null(back.p);
         assert_true(lg_str_eqz(back, text[i]));
     }
-    (void)snprintf(body, sizeof body,
-                   "{\"input\":[{\"type\":\"reasoning\",\"summary\":[],\"content\":null,\"encrypted_content\":\"%s\"},{"
-                   "\"role\":\"assistant\",\"content\":\"so\"}]}",
-                   lg_buf_z(&b));
+    (void)snprintf(
+        body, sizeof body,
+        "{\"input\":[{\"type\":\"reasoning\",\"summary\":[],\"content\":null,\"encrypted_content\":\"%s\"},{"
+        "\"role\":\"assistant\",\"content\":\"so\"}]}",
+        lg_buf_z(&b));
     prompt_is(body, "<think>why \xC3\xA9 \n</think>so</assistant>\n");
     b.p[b.n - 2] ^= 1; // damaged
     assert_null(lg_responses_unseal(lg_buf_str(&b), &a).p);
@@ -335,17 +353,21 @@ static void refusals(void **state)
     refuse("{\"input\":7}", "input", "");
     refuse("{\"input\":[7]}", "input[0]", "");
     refuse("{\"input\":[{\"role\":\"wizard\",\"content\":\"x\"}]}", "input[0].role", "");
-    refuse("{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}", "input[0].content[0].type", "");
-    refuse("{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"x\"}]}", "input[0].call_id", "");
+    refuse("{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}",
+           "input[0].content[0].type", "");
+    refuse("{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"x\"}]}",
+           "input[0].call_id", "");
     refuse("{\"input\":[{\"type\":\"function_call\",\"name\":\"x\"}]}", "input[0].call_id", "");
-    refuse("{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}", "previous_response_id", "unsupported_parameter");
+    refuse("{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}", "previous_response_id",
+           "unsupported_parameter");
     refuse("{\"input\":\"x\",\"conversation\":{\"id\":\"c\"}}", "conversation", "unsupported_parameter");
     refuse("{\"input\":\"x\",\"background\":true}", "background", "");
     refuse("{\"input\":\"x\",\"reasoning\":{\"effort\":\"banana\"}}", "reasoning.effort", "");
     refuse("{\"input\":\"x\",\"tools\":{}}", "tools", "");
     refuse("{\"input\":\"x\",\"tools\":[{\"type\":\"function\"}]}", "tools[0].name", "");
-    refuse("{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]}",
-           "tools[0].tools[0].name", "");
+    refuse(
+        "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]}",
+        "tools[0].tools[0].name", "");
     refuse("{\"input\":\"x\",\"tool_choice\":\"required\"}", "tool_choice", "");
     refuse("{\"input\":\"x\",\"text\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"not\":{}}}}}",
            "text.format.schema", "unsupported_keyword");
@@ -359,15 +381,17 @@ static void tolerance(void **state)
     td_run r;
 
     (void)state;
-    td_parse(&lg_dialect_responses,
-             "{\"input\":\"x\",\"previous_response_id\":null,\"conversation\":null,\"background\":false,\"tools\":null,"
-             "\"tool_choice\":null,\"reasoning\":null,\"text\":null,\"include\":null,\"truncation\":\"auto\",\"store\":true,"
-             "\"prompt_cache_key\":\"k\",\"client_metadata\":{},\"service_tier\":\"flex\",\"stop\":5,\"instructions\":null}",
-             &r);
+    td_parse(
+        &lg_dialect_responses,
+        "{\"input\":\"x\",\"previous_response_id\":null,\"conversation\":null,\"background\":false,\"tools\":null,"
+        "\"tool_choice\":null,\"reasoning\":null,\"text\":null,\"include\":null,\"truncation\":\"auto\",\"store\":true,"
+        "\"prompt_cache_key\":\"k\",\"client_metadata\":{},\"service_tier\":\"flex\",\"stop\":5,\"instructions\":null}",
+        &r);
     assert_int_equal(r.st, LG_OK);
     td_free(&r);
-    td_parse(&lg_dialect_responses, "{\"input\":\"x\",\"tool_choice\":{\"type\":\"custom\",\"name\":\"apply_patch\"}," TOOLS
-                                    "}", &r);
+    td_parse(&lg_dialect_responses,
+             "{\"input\":\"x\",\"tool_choice\":{\"type\":\"custom\",\"name\":\"apply_patch\"}," TOOLS "}",
+             &r);
     assert_int_equal(r.st, LG_OK);
     assert_int_equal(lg_constraint_kind_of(r.job->constraint), LG_CONSTRAIN_CALL);
     td_free(&r);
