@@ -4,6 +4,10 @@
  * The number of drafts maximises tokens a microsecond: (1 + expected accepted drafts) / (drafting + verifying
  * that many rows). Before drafting the expectation comes from what earlier rounds accepted at each position;
  * after drafting from the drafts' own confidence, scaled by how well it has foretold acceptance.
+ *
+ * What surprises: lengths grow from FIRST_DRAFTS on, each at most twice the longest that was timed. Where
+ * rows cost time (a processor, a model that fits its caches) a first round of full length would cost more
+ * than it could ever bring.
  */
 #include "engine/pace.h"
 
@@ -14,11 +18,13 @@
 #define SLOW_ALPHA 0.06 /* acceptance is noisier than time */
 
 enum {
-    WARM_SPEC = 8,
+    FIRST_DRAFTS = 3,
+    WARM_SPEC = 6,
+    WARM_HOPELESS = 3, // rounds after which a clear loss is believed
     WARM_PLAIN = 2,
     PLAIN_EVERY_WARM = 4,
     PLAIN_EVERY = 32,
-    EXPLORE_EVERY = 32, // a round of full length, so that late positions are not forgotten
+    EXPLORE_EVERY = 32, // a longer round, so that late positions are not forgotten
     BACKOFF_MIN = 32,
     BACKOFF_MAX = 256,
     PROBE_ROUNDS = 2,
@@ -92,6 +98,15 @@ double lg_pace_cost_at(const lg_pace_cost *c, int width)
     return c->us[lo] + (slope > 0 ? slope : 0) * (width - lo);
 }
 
+static int longest_timed(const lg_pace_cost *c)
+{
+    int n = LG_DRAFTS_MAX + 1;
+
+    while (n > 0 && c->n[n] == 0)
+        n--;
+    return n;
+}
+
 // The number of drafts with the most tokens a microsecond, by what earlier rounds saw.
 static int best_length(const lg_pace *p, int max)
 {
@@ -115,9 +130,9 @@ static int best_length(const lg_pace *p, int max)
 
 static bool plain_is_due(const lg_pace *p)
 {
-    bool warm = p->n_spec < WARM_SPEC && p->n_plain < WARM_PLAIN;
-
-    return p->since_plain >= (warm ? PLAIN_EVERY_WARM : PLAIN_EVERY);
+    if (p->n_plain == 0)
+        return true; // nothing can be judged without it
+    return p->since_plain >= (p->n_plain < WARM_PLAIN ? PLAIN_EVERY_WARM : PLAIN_EVERY);
 }
 
 int lg_pace_plan(lg_pace *p, int room)
@@ -138,9 +153,15 @@ int lg_pace_plan(lg_pace *p, int room)
     } else if (plain_is_due(p)) {
         return 0;
     }
-    if (p->rounds < WARM_SPEC || p->rounds % EXPLORE_EVERY == 0)
-        return max;
-    return best_length(p, max);
+    int timed = longest_timed(&p->draft), best;
+    if (timed == 0)
+        return max < FIRST_DRAFTS ? max : FIRST_DRAFTS;
+    if (max > 2 * timed)
+        max = 2 * timed;
+    best = best_length(p, max);
+    if (p->rounds % EXPLORE_EVERY == EXPLORE_EVERY - 1)
+        best = 2 * best < max ? 2 * best : max;
+    return best;
 }
 
 int lg_pace_keep(const lg_pace *p, const float *confidence, int n)
@@ -151,7 +172,7 @@ int lg_pace_keep(const lg_pace *p, const float *confidence, int n)
     for (int i = 0; i < n; i++)
         if (confidence[i] < p->set.p_min)
             n = i;
-    if (p->set.pause_margin <= 0 || p->verify.n[1] == 0 || p->rounds < WARM_SPEC)
+    if (p->set.pause_margin <= 0 || p->verify.n[1] == 0 || p->rounds < 2)
         return n;
     double drafting = lg_pace_cost_at(&p->draft, n > 0 ? n : 1) + p->other_us;
     for (int i = 0; i <= n; i++) {
@@ -203,16 +224,25 @@ static void record_plain(lg_pace *p, const lg_pace_round *r)
     p->since_plain = 0;
 }
 
-static void record_spec(lg_pace *p, const lg_pace_round *r)
+// What a round with drafts cost a token. Drafts that were all dropped cost their time too.
+static void record_drafted(lg_pace *p, const lg_pace_round *r)
 {
-    double us = (double)r->total_us, rest = us - (double)r->draft_us - (double)r->verify_us;
+    double us = (double)r->total_us;
 
+    if (p->n_spec > 2)
+        us = fmin(us, 3 * p->spec_us);
     p->spec_us = p->n_spec == 0 ? us : p->spec_us + ALPHA * (us - p->spec_us);
     average(&p->spec_tokens, &p->n_spec, r->tokens, ALPHA);
+    p->rounds++;
+}
+
+static void record_verified(lg_pace *p, const lg_pace_round *r)
+{
+    double rest = (double)r->total_us - (double)r->draft_us - (double)r->verify_us;
+
     p->other_us += ALPHA * (rest - p->other_us);
     add_cost(&p->verify, r->kept + 1, (double)r->verify_us);
     p->since_plain++;
-    p->rounds++;
 }
 
 // Whether to pause, to go on pausing, or to resume.
@@ -223,7 +253,9 @@ static void judge(lg_pace *p, const lg_pace_round *r)
     if (p->set.pause_margin <= 0 || p->n_plain == 0)
         return;
     if (!p->paused) {
-        if (p->n_spec >= WARM_SPEC && p->n_plain >= WARM_PLAIN && p->spec_us > limit * p->spec_tokens) {
+        double loss = p->spec_us / (limit * p->spec_tokens);
+        if (r->drafted > 0 &&
+            (p->n_spec >= WARM_SPEC ? loss > 1 : p->n_spec >= WARM_HOPELESS && loss > 1.2)) {
             p->paused = true;
             p->wait = p->backoff;
         }
@@ -254,11 +286,12 @@ bool lg_pace_record(lg_pace *p, const lg_pace_round *r)
     if (r->drafted > 0) {
         add_cost(&p->draft, r->drafted, (double)r->draft_us);
         learn(p, r);
+        record_drafted(p, r);
     }
     if (r->kept == 0)
         record_plain(p, r);
     else
-        record_spec(p, r);
+        record_verified(p, r);
     judge(p, r);
     if (r->accepted > 0)
         p->barren = -1;

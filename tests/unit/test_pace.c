@@ -1,0 +1,190 @@
+/*
+ * Tests of engine/pace on replayed rounds: a device is a table of costs, a text is a chance of acceptance by
+ * position. What matters is the time of the whole reply against plain decoding, whichever way it comes about.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "engine/pace.h"
+
+// Microseconds of a step of `rows` rows, and of n drafts.
+typedef struct device {
+    double row0, row, draft0, draft;
+} device;
+
+// Bound by memory (rows are cheap), and by arithmetic (a row costs about half a step).
+static const device big = {20000, 1800, 4000, 100}, small = {600, 550, 500, 140};
+
+static uint64_t state;
+
+static double uniform(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) * 0x1.0p-53;
+}
+
+static double noisy(double us)
+{
+    return us * (0.97 + 0.06 * uniform());
+}
+
+// Time of one reply of `tokens` tokens, and what it would have been without drafts, added to *spec and
+// *plain. Drafts are right with probability p each; the drafter knows it roughly.
+static void reply(lg_pace *p, const device *d, double chance, int tokens, double *spec, double *plain)
+{
+    lg_pace_start(p);
+    for (int made = 0; made < tokens;) {
+        float sure[LG_DRAFTS_MAX];
+        int n = lg_pace_plan(p, tokens - made - 1), accepted = 0;
+        lg_pace_round r = {.drafted = n, .confidence = sure};
+
+        assert_true(n >= 0 && n <= LG_DRAFTS_MAX && n <= (tokens - made - 1 > 0 ? tokens - made - 1 : 0));
+        for (int i = 0; i < n; i++)
+            sure[i] = (float)fmin(0.99, fmax(0.01, chance + 0.3 * (uniform() - 0.5)));
+        int kept = n > 0 ? lg_pace_keep(p, sure, n) : 0;
+        assert_true(kept >= 0 && kept <= n);
+        while (accepted < kept && uniform() < chance)
+            accepted++;
+        r.kept = kept;
+        r.accepted = accepted;
+        r.compared = accepted < kept ? accepted + 1 : kept;
+        r.tokens = accepted + 1;
+        r.draft_us = n > 0 ? (uint64_t)noisy(d->draft0 + d->draft * n) : 0;
+        r.verify_us = (uint64_t)noisy(d->row0 + d->row * (kept + 1));
+        r.total_us = r.draft_us + r.verify_us + 20;
+        (void)lg_pace_record(p, &r);
+        made += r.tokens;
+        *spec += (double)r.total_us;
+        *plain += r.tokens * (d->row0 + d->row + 20);
+    }
+}
+
+static double speedup(const device *d, double chance, int replies, int tokens, double p_min)
+{
+    lg_pace p;
+    double spec = 0, plain = 0;
+
+    lg_pace_init(&p, &(lg_pace_settings){.max = LG_DRAFTS_MAX, .p_min = (float)p_min, .pause_margin = 1});
+    for (int i = 0; i < replies; i++)
+        reply(&p, d, chance, tokens, &spec, &plain);
+    return plain / spec;
+}
+
+static void pays_where_it_can(void **unused)
+{
+    (void)unused;
+    state = 1;
+    assert_true(speedup(&big, 0.9, 4, 256, 0.5) > 2.5);
+    assert_true(speedup(&big, 0.75, 4, 256, 0.5) > 1.5);
+    assert_true(speedup(&small, 0.97, 4, 256, 0.5) > 1.15);
+}
+
+// Prose: nothing is ever gained, and little may be lost, by long replies and by short ones.
+static void loses_little(void **unused)
+{
+    static const double chances[] = {0, 0.1, 0.3, 0.5};
+
+    (void)unused;
+    state = 2;
+    for (int i = 0; i < 4; i++) {
+        assert_true(speedup(&big, chances[i], 4, 512, 0.5) > 0.97);
+        assert_true(speedup(&small, chances[i], 4, 512, 0.5) > 0.97);
+        assert_true(speedup(&small, chances[i], 1, 512, 0) > 0.95);
+        assert_true(speedup(&small, chances[i], 20, 40, 0.5) > 0.93);
+    }
+}
+
+// A text that turns from prose to code and back.
+static void follows_the_text(void **unused)
+{
+    lg_pace p;
+    double spec = 0, plain = 0, spec2 = 0, plain2 = 0;
+
+    (void)unused;
+    state = 3;
+    lg_pace_init(&p, &(lg_pace_settings){.max = LG_DRAFTS_MAX, .p_min = 0.5f, .pause_margin = 1});
+    for (int i = 0; i < 6; i++) {
+        reply(&p, &big, 0.05, 200, &spec, &plain);
+        reply(&p, &big, 0.9, 400, &spec2, &plain2);
+    }
+    assert_true(plain / spec > 0.95);
+    assert_true(plain2 / spec2 > 2);
+}
+
+static void limits(void **unused)
+{
+    static const float sure[] = {0.9f, 0.8f, 0.4f, 0.9f};
+    lg_pace p;
+
+    (void)unused;
+    lg_pace_init(&p, &(lg_pace_settings){.max = 99});
+    assert_int_equal(p.set.max, LG_DRAFTS_MAX);
+    lg_pace_start(&p);
+    for (int room = 0; room < 20; room++) // time decides nothing with a margin of 0
+        assert_int_equal(lg_pace_plan(&p, room), room < LG_DRAFTS_MAX ? room : LG_DRAFTS_MAX);
+    assert_int_equal(lg_pace_keep(&p, sure, 4), 4);
+    lg_pace_init(&p, &(lg_pace_settings){.max = 4, .p_min = 0.5f});
+    assert_int_equal(lg_pace_plan(&p, 100), 4);
+    assert_int_equal(lg_pace_keep(&p, sure, 4), 2);
+    assert_int_equal(lg_pace_keep(&p, sure + 2, 2), 0);
+}
+
+// Sixteen rounds of three drafts or more without a right one: said once, and no more drafts in this reply.
+static void barren(void **unused)
+{
+    lg_pace p;
+    lg_pace_round r = {.drafted = 5, .kept = 5, .compared = 1, .tokens = 1, .confidence = (float[5]){0},
+                       .draft_us = 10, .verify_us = 100, .total_us = 120};
+    int told = 0;
+
+    (void)unused;
+    lg_pace_init(&p, &(lg_pace_settings){.max = 5});
+    for (int turn = 0; turn < 2; turn++) {
+        lg_pace_start(&p);
+        for (int i = 0; i < 16; i++) {
+            assert_int_equal(lg_pace_plan(&p, 99), 5);
+            told += lg_pace_record(&p, &r);
+        }
+        assert_int_equal(lg_pace_plan(&p, 99), 0);
+    }
+    assert_int_equal(told, 1);
+    lg_pace_start(&p);
+    r.accepted = 1;
+    r.compared = 2;
+    assert_false(lg_pace_record(&p, &r));
+    r.accepted = 0;
+    for (int i = 0; i < 40; i++)
+        (void)lg_pace_record(&p, &r);
+    assert_int_equal(lg_pace_plan(&p, 99), 5); // one right draft shows that the pair belongs together
+}
+
+static void costs_between_measurements(void **unused)
+{
+    lg_pace_cost c = {0};
+
+    (void)unused;
+    assert_true(lg_pace_cost_at(&c, 4) == 0);
+    c.us[2] = 100;
+    c.n[2] = 1;
+    assert_true(lg_pace_cost_at(&c, 2) == 100);
+    assert_true(lg_pace_cost_at(&c, 1) < 100 && lg_pace_cost_at(&c, 8) > 100);
+    c.us[10] = 180;
+    c.n[10] = 1;
+    assert_true(fabs(lg_pace_cost_at(&c, 6) - 140) < 1e-9);
+    assert_true(fabs(lg_pace_cost_at(&c, 15) - 230) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pays_where_it_can), cmocka_unit_test(loses_little),
+        cmocka_unit_test(follows_the_text),  cmocka_unit_test(limits),
+        cmocka_unit_test(barren),            cmocka_unit_test(costs_between_measurements),
+    };
+
+    return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
+}
