@@ -22,8 +22,15 @@
 #include "server/server_int.h"
 #include "server/status.h"
 
-enum { SPACE_PING_US = 10 * 1000 * 1000, JSON_DEPTH = 512, ARENA_BASE = 16 << 20, LOOK_US = 20000,
-       FIRST_LOOK_MS = 50 };
+enum {
+    SPACE_PING_US = 10 * 1000 * 1000,
+    LOOK_US = 20000,       // at the socket, while events come one after the other
+    FIRST_LOOK_MS = 50,    // for the first event, before a stream opens
+    JSON_DEPTH = 512,
+    JSON_VALUES = 1 << 19, // a value takes up to 350 bytes
+    LARGE_BODY = 256 << 10,
+    ARENA_BASE = 16 << 20,
+};
 
 typedef struct call {
     lg_server *s;
@@ -427,7 +434,10 @@ static lg_ping ping_of(const lg_settings *set, const lg_dialect *d)
 
 static lg_status parse_body(call *c, lg_json_doc **doc, lg_api_error *e)
 {
-    lg_json_limits lim = {.max_bytes = c->s->set->max_body_bytes, .max_depth = JSON_DEPTH, .repair = true};
+    lg_json_limits lim = {.max_bytes = c->s->set->max_body_bytes,
+                          .max_depth = JSON_DEPTH,
+                          .repair = true,
+                          .max_values = JSON_VALUES};
     lg_err err = {0};
 
     *doc = NULL;
@@ -502,25 +512,39 @@ static void serve_job(call *c, lg_response *out)
 
 // --- what needs no engine ---
 
-static void serve_util(call *c, lg_response *out)
+static lg_status run_util(call *c, lg_response *out, lg_api_error *e)
 {
     const lg_service *v = atomic_load(&c->s->service);
     lg_json_doc *doc = NULL;
-    lg_api_error e;
     lg_arena a;
     lg_status st = LG_OK;
 
     lg_arena_init(&a, ARENA_BASE + 4 * c->rq->body.n);
     if (c->route->post)
-        st = parse_body(c, &doc, &e);
+        st = parse_body(c, &doc, e);
     if (st == LG_OK)
-        st = c->route->util(v, c->rq, doc ? lg_json_root(doc) : NULL, &a, &out->body, &e);
+        st = c->route->util(v, c->rq, doc ? lg_json_root(doc) : NULL, &a, &out->body, e);
+    lg_json_free(doc);
+    lg_arena_free(&a);
+    return st;
+}
+
+// The queue bounds what jobs take together; of what needs no queue, large bodies are worked on one by one.
+static void serve_util(call *c, lg_response *out)
+{
+    bool large = c->rq->body.n > LARGE_BODY;
+    lg_api_error e;
+    lg_status st;
+
+    if (large)
+        (void)pthread_mutex_lock(&c->s->large);
+    st = run_util(c, out, &e);
+    if (large)
+        (void)pthread_mutex_unlock(&c->s->large);
     if (st == LG_OK)
         respond(c, 200, "application/json", out);
     else
         respond_error(c, &e, out);
-    lg_json_free(doc);
-    lg_arena_free(&a);
 }
 
 static void serve_health(call *c, lg_response *out)

@@ -115,6 +115,7 @@ lg_status lg_server_open(const lg_server_params *p, lg_server **out, lg_err *err
     s->p = *p;
     s->set = p->set;
     s->ended_pipe[0] = s->ended_pipe[1] = -1;
+    (void)pthread_mutex_init(&s->large, NULL);
     atomic_store(&s->last_request_us, lg_now_us());
     st = make_parts(s, err);
     if (st == LG_OK)
@@ -157,6 +158,7 @@ void lg_server_close(lg_server *s)
     for (int i = 0; i < 2; i++)
         if (s->ended_pipe[i] >= 0)
             (void)close(s->ended_pipe[i]);
+    (void)pthread_mutex_destroy(&s->large);
     free(s->cert);
     free(s->cert_key);
     free(s);

@@ -33,6 +33,7 @@ struct lg_server {
     lg_constraint_cache *constraints;
     atomic_ullong last_request_us; /* for idle_exit */
     atomic_int unknown_paths;
+    pthread_mutex_t large; /* held while a utility works on a large body */
     /* the engine thread's */
     pthread_t runner;
     bool runner_started;
