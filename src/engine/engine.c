@@ -128,8 +128,8 @@ static lg_status make_kv(lg_engine *e, const lg_kv_class *full, const lg_kv_clas
                         lg_prefix_spare(window, p->cache_bytes, p->cache_slots, p->ctx, lazy), &e->kv, err);
 }
 
-// After all classes of the KV cache are there. The tree of conversations hangs on the blocks of layers that see
-// everything, and every Laguna model has such layers.
+// After all classes of the KV cache are there. The tree of conversations hangs on the blocks of layers that
+// see everything, and every Laguna model has such layers.
 static lg_status make_cache(lg_engine *e, const lg_engine_params *p, lg_err *err)
 {
     if (e->kv.cls[LG_KV_FULL].n_layer == 0)

@@ -1,9 +1,9 @@
 /*
- * server/messages: POST /v1/messages and its count_tokens, the Messages API of Anthropic: body -> job (api.md 4).
- * What goes back is in messages_write.c.
+ * server/messages: POST /v1/messages and its count_tokens, the Messages API of Anthropic: body -> job (api.md
+ * 4). What goes back is in messages_write.c.
  *
- * Surprise: the first lines of a system text that start with "x-anthropic-" never reach the prompt. Claude Code puts a
- * billing line there that changes with every request and would cost the whole prefix cache.
+ * Surprise: the first lines of a system text that start with "x-anthropic-" never reach the prompt. Claude
+ * Code puts a billing line there that changes with every request and would cost the whole prefix cache.
  */
 #include <stdio.h>
 #include <string.h>
@@ -113,7 +113,8 @@ static lg_status read_conversation(const lg_service *s, const lg_json *body, lg_
 
     LG_TRY(read_system(field(body, "system"), a, &system, e));
     if (!lg_json_is(list, LG_JSON_ARRAY) || lg_json_len(list) == 0)
-        return lg_api_fail(e, LG_API_INVALID, "messages", "messages must be an array of at least one message");
+        return lg_api_fail(e, LG_API_INVALID, "messages",
+                           "messages must be an array of at least one message");
     if (lg_chat_json_messages(list, s->set->drop_images, a, &message, &n, &err) != LG_OK)
         return lg_api_from_err(e, &err);
     if (n > 0 && says_nothing(&message[n - 1]))
@@ -139,7 +140,8 @@ static lg_status read_conversation(const lg_service *s, const lg_json *body, lg_
 
 /* --- the other fields --- */
 
-static lg_status read_choice(const lg_json *body, const lg_chat_tools *tools, lg_tool_choice *out, lg_api_error *e)
+static lg_status read_choice(const lg_json *body, const lg_chat_tools *tools, lg_tool_choice *out,
+                             lg_api_error *e)
 {
     const lg_json *j = field(body, "tool_choice");
     bool serial = false;
@@ -165,7 +167,8 @@ static lg_status read_choice(const lg_json *body, const lg_chat_tools *tools, lg
                            "tool_choice.type must be \"auto\", \"any\", \"tool\" or \"none\"");
     out->mode = LG_CHOICE_REQUIRED;
     if (tools->n == 0)
-        return lg_api_fail(e, LG_API_INVALID, "tool_choice", "tool_choice demands a call, but there are no tools");
+        return lg_api_fail(e, LG_API_INVALID, "tool_choice",
+                           "tool_choice demands a call, but there are no tools");
     if (lg_str_eqz(type, "any"))
         return LG_OK;
     for (size_t i = 0; i < tools->n; i++)
@@ -232,7 +235,8 @@ static lg_status say_too_long(lg_status st, lg_api_error *e)
     return st;
 }
 
-static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json *body, lg_job *job, lg_api_error *e)
+static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json *body, lg_job *job,
+                       lg_api_error *e)
 {
     translation *t;
     int64_t limit = 0;
@@ -247,7 +251,8 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     t->request.limit_given = limit > 0;
     LG_TRY(say_too_long(lg_request_chat(s, &t->request, job, e), e));
     lg_random_id("msg_", job->id, sizeof job->id);
-    return lg_messages_state(job, job->model.n > 0 ? job->model : lg_str_of(s->model_id), t->request.think.hide, e);
+    return lg_messages_state(job, job->model.n > 0 ? job->model : lg_str_of(s->model_id),
+                             t->request.think.hide, e);
 }
 
 const lg_dialect lg_dialect_messages = {

@@ -1,9 +1,9 @@
 /*
  * server/messages_tools: the tools of a Messages request (api.md 4.1).
  *
- * A tool with a schema is rendered as it is. A typed one that the client runs itself (bash, text editor, memory)
- * comes without a schema and gets the public parameters of its type. One that the original service would run (web
- * search, code execution, ...) cannot be called here and is left out, which is no error.
+ * A tool with a schema is rendered as it is. A typed one that the client runs itself (bash, text editor,
+ * memory) comes without a schema and gets the public parameters of its type. One that the original service
+ * would run (web search, code execution, ...) cannot be called here and is left out, which is no error.
  */
 #include <stdio.h>
 #include <string.h>
@@ -153,7 +153,8 @@ lg_status lg_messages_tools(const lg_json *tools, lg_arena *a, lg_json_doc **mad
             LG_INFO("messages", "tool left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64), type.p);
             continue;
         }
-        if (lg_chat_tool_text(parts.name, parts.description, parts.parameters, a, &text[n_kept], &err) != LG_OK)
+        if (lg_chat_tool_text(parts.name, parts.description, parts.parameters, a, &text[n_kept], &err) !=
+            LG_OK)
             return no_memory(a, e);
         strict[n_kept] = parts.strict;
         tool[n_kept++] = (lg_tool){parts.name, parts.parameters};

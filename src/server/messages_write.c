@@ -1,8 +1,9 @@
 /*
- * server/messages_write: the answer of a Messages request, as one body or as a stream of events (api.md 4.2, 4.3).
+ * server/messages_write: the answer of a Messages request, as one body or as a stream of events
+ * (api.md 4.2, 4.3).
  *
- * A stream is strictly one block after the other: a block opens with its first text, and closes when text of another
- * kind comes, so each delta fits its block. Which block is open is all the state there is.
+ * A stream is strictly one block after the other: a block opens with its first text, and closes when text of
+ * another kind comes, so each delta fits its block. Which block is open is all the state there is.
  */
 #include <string.h>
 
@@ -94,7 +95,8 @@ static void write_usage(lg_jsonw *w, int64_t prompt, int64_t cached, int64_t out
 
 static void write_stats(lg_jsonw *w, const state *s)
 {
-    write_usage(w, s->stats.prompt_tokens, s->stats.cached_tokens, s->stats.output_tokens, s->stats.think_tokens);
+    write_usage(w, s->stats.prompt_tokens, s->stats.cached_tokens, s->stats.output_tokens,
+                s->stats.think_tokens);
 }
 
 // Beginning of a message object, up to its content.

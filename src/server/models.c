@@ -1,9 +1,9 @@
 /*
- * server/models: what is served, for clients that ask before they talk: GET /v1/models, GET /v1/models/{id} and the
- * llama-server style GET /props (api.md 7).
+ * server/models: what is served, for clients that ask before they talk: GET /v1/models, GET /v1/models/{id}
+ * and the llama-server style GET /props (api.md 7).
  *
- * Pure functions of the service, answered on the connection's thread; while the model loads, too. The numbers are
- * the served ones: clients size their conversations by them.
+ * Pure functions of the service, answered on the connection's thread; while the model loads, too. The numbers
+ * are the served ones: clients size their conversations by them.
  */
 #include <string.h>
 #include <time.h>
@@ -76,8 +76,8 @@ static lg_str id_at(const lg_service *s, size_t i)
     return lg_str_of(i == 0 ? s->model_id : s->set->model_aliases.v[i - 1]);
 }
 
-lg_status lg_util_models(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a, lg_buf *out,
-                         lg_api_error *e)
+lg_status lg_util_models(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
+                         lg_buf *out, lg_api_error *e)
 {
     lg_jsonw w = lg_jsonw_start(out);
 
@@ -107,8 +107,8 @@ lg_status lg_util_models(const lg_service *s, const lg_request *rq, const lg_jso
     return LG_OK;
 }
 
-lg_status lg_util_model(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a, lg_buf *out,
-                        lg_api_error *e)
+lg_status lg_util_model(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
+                        lg_buf *out, lg_api_error *e)
 {
     const lg_str prefix = LG_STR("/v1/models/");
     lg_str id = lg_request_path(rq);
@@ -122,8 +122,9 @@ lg_status lg_util_model(const lg_service *s, const lg_request *rq, const lg_json
     for (size_t i = 0; i < n_ids(s) && !known; i++)
         known = lg_str_eq(id, id_at(s, i));
     if (!known) {
-        lg_status st = lg_api_fail(e, LG_API_NOT_FOUND, "model", "the model \"%.*s\" is not served here; this is \"%s\"",
-                                   (int)(id.n < 64 ? id.n : 64), id.p, s->model_id);
+        lg_status st =
+            lg_api_fail(e, LG_API_NOT_FOUND, "model", "the model \"%.*s\" is not served here; this is \"%s\"",
+                        (int)(id.n < 64 ? id.n : 64), id.p, s->model_id);
         memcpy(e->code, "model_not_found", sizeof "model_not_found");
         return st;
     }
@@ -136,8 +137,8 @@ static void write_token(lg_jsonw *w, const char *key, const lg_vocab *v, int32_t
     lg_jsonw_str(w, key, id >= 0 ? lg_vocab_bytes(v, id) : LG_STR(""));
 }
 
-lg_status lg_util_props(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a, lg_buf *out,
-                        lg_api_error *e)
+lg_status lg_util_props(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
+                        lg_buf *out, lg_api_error *e)
 {
     lg_jsonw w = lg_jsonw_start(out);
 

@@ -1,6 +1,6 @@
 /*
- * server/native_int: what the files of the native dialect share. native.c reads the body, native_write.c writes the
- * answer, strict.c knows which fields there are.
+ * server/native_int: what the files of the native dialect share. native.c reads the body, native_write.c
+ * writes the answer, strict.c knows which fields there are.
  */
 #ifndef LG_SERVER_NATIVE_INT_H
 #define LG_SERVER_NATIVE_INT_H

@@ -1,8 +1,8 @@
 /*
  * server/native_write: the answer of the native dialect, as one body or as a stream (api.md 8).
  *
- * A stream's last event is the single body without its text, so both forms are made by one function; the parts are
- * gathered in both.
+ * A stream's last event is the single body without its text, so both forms are made by one function; the
+ * parts are gathered in both.
  */
 #include <string.h>
 
@@ -146,8 +146,9 @@ static void write_warnings(lg_jsonw *w, const lg_gen_stats *s)
     if (s->n_ban_skipped > 0) {
         lg_buf b;
         lg_buf_init(&b, 200);
-        (void)lg_buf_addf(&b, "ban_strings also fit %d control token%s, which stay%s allowed", s->n_ban_skipped,
-                          s->n_ban_skipped == 1 ? "" : "s", s->n_ban_skipped == 1 ? "s" : "");
+        (void)lg_buf_addf(&b, "ban_strings also fit %d control token%s, which stay%s allowed",
+                          s->n_ban_skipped, s->n_ban_skipped == 1 ? "" : "s",
+                          s->n_ban_skipped == 1 ? "s" : "");
         lg_jsonw_str(w, NULL, lg_buf_str(&b));
         lg_buf_free(&b);
     }

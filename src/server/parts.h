@@ -1,6 +1,6 @@
 /*
- * server/parts: the reply of one choice, gathered for an answer that is not streamed: its parts in the order in
- * which the model wrote them, neighbours of one kind joined.
+ * server/parts: the reply of one choice, gathered for an answer that is not streamed: its parts in the order
+ * in which the model wrote them, neighbours of one kind joined.
  *
  * Used on the connection's thread; everything lives in the job's arena.
  */

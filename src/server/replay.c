@@ -1,12 +1,13 @@
 /*
  * server/replay: see replay.h.
  *
- * An entry is one block of memory, reference-counted, in a hash table and in a list from most to least recently
- * used. A look-up takes a reference under the lock and compares outside it, since comparing parses JSON.
+ * An entry is one block of memory, reference-counted, in a hash table and in a list from most to least
+ * recently used. A look-up takes a reference under the lock and compares outside it, since comparing parses
+ * JSON.
  *
- * Surprise: arguments are compared by meaning, not by spelling. A client that parses and prints them again may
- * change key order, spaces and the form of numbers (1.0, 1); what the model wrote is replayed all the same. A
- * string is compared byte for byte.
+ * Surprise: arguments are compared by meaning, not by spelling. A client that parses and prints them again
+ * may change key order, spaces and the form of numbers (1.0, 1); what the model wrote is replayed all the
+ * same. A string is compared byte for byte.
  */
 #include "server/replay.h"
 
@@ -291,10 +292,11 @@ void lg_replay_destroy(lg_replay *r)
     free(r);
 }
 
-void lg_replay_put(lg_replay *r, lg_str call_id, lg_str name, lg_str arguments, const int32_t *ids, size_t n_ids,
-                   lg_str reasoning)
+void lg_replay_put(lg_replay *r, lg_str call_id, lg_str name, lg_str arguments, const int32_t *ids,
+                   size_t n_ids, lg_str reasoning)
 {
-    entry from = {.n_ref = 1, .id = call_id, .name = name, .reasoning = reasoning, .ids = ids, .n_ids = n_ids};
+    entry from = {
+        .n_ref = 1, .id = call_id, .name = name, .reasoning = reasoning, .ids = ids, .n_ids = n_ids};
     entry *e = call_id.n > 0 ? make(&from, arguments, r->max_bytes) : NULL, *old;
 
     if (!e || e->bytes > r->max_bytes) {

@@ -1,6 +1,6 @@
 /*
- * server/utilities: what a client can ask without the engine: /tokenize, /detokenize, /apply-template (api.md 7).
- * Token counts of the Messages API are in messages.c, next to the rendering they must agree with.
+ * server/utilities: what a client can ask without the engine: /tokenize, /detokenize, /apply-template (api.md
+ * 7). Token counts of the Messages API are in messages.c, next to the rendering they must agree with.
  *
  * Run on the connection's thread, pure but for the caller's arena. Both llama-server's and vLLM's bodies are
  * understood; which one it is shows in the field that carries the text.
@@ -35,9 +35,10 @@ static void write_ids(lg_jsonw *w, const char *key, const lg_ids *ids)
 
 /* --- a rendered conversation --- */
 
-// Messages, tools and thinking of a Chat body, as the template itself has them: add_generation_prompt false leaves
-// turns closed.
-static lg_status render(const lg_service *s, const lg_json *body, lg_arena *a, lg_rendered *out, lg_api_error *e)
+// Messages, tools and thinking of a Chat body, as the template itself has them: add_generation_prompt false
+// leaves turns closed.
+static lg_status render(const lg_service *s, const lg_json *body, lg_arena *a, lg_rendered *out,
+                        lg_api_error *e)
 {
     const lg_chat_json_opts opts = {.drop_images = s->set->drop_images, .template_only = true};
     lg_chat chat = {.family = s->family};
@@ -54,8 +55,8 @@ static lg_status render(const lg_service *s, const lg_json *body, lg_arena *a, l
 
 /* --- /tokenize --- */
 
-static lg_status encode_text(const lg_service *s, lg_str text, bool add_special, bool parse_special, lg_ids *out,
-                             lg_api_error *e)
+static lg_status encode_text(const lg_service *s, lg_str text, bool add_special, bool parse_special,
+                             lg_ids *out, lg_api_error *e)
 {
     const int32_t bos = lg_vocab_special(s->vocab)->bos;
     lg_err err = {0};
@@ -123,8 +124,8 @@ static lg_status tokenize(const lg_service *s, const lg_json *body, lg_arena *a,
     return encode_text(s, text, add_special, parse_special, ids, e);
 }
 
-lg_status lg_util_tokenize(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a, lg_buf *out,
-                           lg_api_error *e)
+lg_status lg_util_tokenize(const lg_service *s, const lg_request *rq, const lg_json *body, lg_arena *a,
+                           lg_buf *out, lg_api_error *e)
 {
     const bool vllm = field(body, "prompt") || field(body, "messages");
     bool pieces = false;

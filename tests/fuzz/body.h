@@ -1,6 +1,6 @@
 /*
- * fuzz/body: a request body of one dialect: any bytes that are JSON go through parse; what is accepted must be a job
- * that the engine could run, and a reply to it must come out as well-formed JSON in both forms.
+ * fuzz/body: a request body of one dialect: any bytes that are JSON go through parse; what is accepted must
+ * be a job that the engine could run, and a reply to it must come out as well-formed JSON in both forms.
  */
 #ifndef FUZZ_BODY_H
 #define FUZZ_BODY_H
@@ -39,8 +39,10 @@ static inline bool body_run(const lg_dialect *d, const uint8_t *data, size_t n, 
 {
     // reasoning, text, a call with a value of each kind, text again; then the end
     static const dk_script script = {
-        .text = "r\xC3\xA9\x13 text \x19ls<arg_key>path</arg_key><arg_value>\"/a\\\n</arg_value><arg_key>n</arg_key>"
-                "<arg_value>12</arg_value>\x1A" "more STOP\x18",
+        .text =
+            "r\xC3\xA9\x13 text \x19ls<arg_key>path</arg_key><arg_value>\"/a\\\n</arg_value><arg_key>n</arg_key>"
+            "<arg_value>12</arg_value>\x1A"
+            "more STOP\x18",
         .end = LG_END_EOG};
     const lg_json_limits lim = {.max_bytes = BODY_MAX, .max_depth = 512, .repair = true};
     lg_request rq = {.method = LG_STR("POST")};

@@ -216,7 +216,8 @@ static void parse_case(void *ctx, const lg_json *c)
         run_parse(&t, i, i > EVEN_CUTS ? &random : NULL, &got);
         if (!lg_str_eq(lg_buf_str(&got.out), lg_buf_str(&want.out))) {
             char what[48];
-            (void)snprintf(what, sizeof what, "parse, %s %zu", i > EVEN_CUTS ? "cut at random, seed" : "step", i);
+            (void)snprintf(what, sizeof what, "parse, %s %zu", i > EVEN_CUTS ? "cut at random, seed" : "step",
+                           i);
             report(c, what, lg_buf_str(&got.out), lg_buf_str(&want.out));
         }
         lg_buf_free(&got.out);

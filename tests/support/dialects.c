@@ -208,17 +208,18 @@ static void number_ids(lg_str from, lg_buf *out)
 
 void dk_play(lg_job *job, const dk_script *s, lg_buf *out)
 {
-    const lg_reply_params p = {.family = job->family,
-                               .raw = job->raw,
-                               .thinking = job->thinking,
-                               .open_reasoning =
-                                   !job->raw && lg_chat_ends_in_reasoning(tt_vocab(), job->prompt.p, job->prompt.n),
-                               .tool = job->tool,
-                               .n_tool = job->n_tool,
-                               .stop = job->stop,
-                               .n_stop = job->n_stop,
-                               .one_call = job->one_call};
-    lg_gen_stats stats = {.prompt_tokens = (int64_t)job->prompt.n, .cached_tokens = 5, .seed = 7, .end = s->end};
+    const lg_reply_params p = {
+        .family = job->family,
+        .raw = job->raw,
+        .thinking = job->thinking,
+        .open_reasoning = !job->raw && lg_chat_ends_in_reasoning(tt_vocab(), job->prompt.p, job->prompt.n),
+        .tool = job->tool,
+        .n_tool = job->n_tool,
+        .stop = job->stop,
+        .n_stop = job->n_stop,
+        .one_call = job->one_call};
+    lg_gen_stats stats = {
+        .prompt_tokens = (int64_t)job->prompt.n, .cached_tokens = 5, .seed = 7, .end = s->end};
     const lg_job_admission admitted = {.prompt_tokens = (int64_t)job->prompt.n, .cached_tokens = 4};
     lg_reply *r = NULL;
     lg_buf raw;

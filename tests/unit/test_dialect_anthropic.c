@@ -1,9 +1,9 @@
 /*
- * unit/test_dialect_anthropic: the Messages API without sockets: what a body becomes, what a reply becomes, and that
- * the stream says the same as the single body however the reply is cut.
+ * unit/test_dialect_anthropic: the Messages API without sockets: what a body becomes, what a reply becomes,
+ * and that the stream says the same as the single body however the reply is cut.
  *
- * Recorded answers are in golden/messages.txt, a section a case ("== name", then the bytes). After a change on
- * purpose: test_dialect_anthropic --write FILE.
+ * Recorded answers are in golden/messages.txt, a section a case ("== name", then the bytes). After a change
+ * on purpose: test_dialect_anthropic --write FILE.
  */
 #include "check.h"
 
@@ -63,22 +63,24 @@ static void conversations(void **state)
     check_prompt("{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"system\":\"s\"}",
                  "\xE3\x80\x88|EOS|\xE3\x80\x89<system>s</system>\n<user>hi</user>\n<assistant><think>");
     // blocks, a late system message in its place, results in front of the text, and in the order of the calls
-    check_prompt("{\"system\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\","
-                 "\"cache_control\":{\"type\":\"ephemeral\"}}],\"messages\":["
-                 "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"text\",\"text\":\"y\"}]},"
-                 "{\"role\":\"system\",\"content\":\"late\"},"
-                 "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"r\",\"signature\":\"?\"},"
-                 "{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{\"k\":\"v\"}},"
-                 "{\"type\":\"tool_use\",\"id\":\"2\",\"name\":\"g\",\"input\":{}}]},"
-                 "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"2\",\"content\":\"two\"},"
-                 "{\"type\":\"tool_result\",\"tool_use_id\":\"1\",\"content\":[{\"type\":\"text\",\"text\":\"one\"}]}]}]}",
-                 "<system>a\nb</system>\n<user>xy</user>\n<system>late</system>\n"
-                 "<assistant><think>r</think><tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>"
-                 "<tool_call>g</tool_call></assistant>\n<tool_response>one</tool_response>\n"
-                 "<tool_response>two</tool_response>\n<assistant><think>");
+    check_prompt(
+        "{\"system\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\","
+        "\"cache_control\":{\"type\":\"ephemeral\"}}],\"messages\":["
+        "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"text\",\"text\":\"y\"}]},"
+        "{\"role\":\"system\",\"content\":\"late\"},"
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"r\",\"signature\":\"?\"},"
+        "{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{\"k\":\"v\"}},"
+        "{\"type\":\"tool_use\",\"id\":\"2\",\"name\":\"g\",\"input\":{}}]},"
+        "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"2\",\"content\":\"two\"},"
+        "{\"type\":\"tool_result\",\"tool_use_id\":\"1\",\"content\":[{\"type\":\"text\",\"text\":\"one\"}]}]}]}",
+        "<system>a\nb</system>\n<user>xy</user>\n<system>late</system>\n"
+        "<assistant><think>r</think><tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>"
+        "<tool_call>g</tool_call></assistant>\n<tool_response>one</tool_response>\n"
+        "<tool_response>two</tool_response>\n<assistant><think>");
     // an empty system text is one, no system text is the default one
-    check_prompt("{\"system\":\"\",\"thinking\":{\"type\":\"disabled\"},\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
-                 "\xE3\x80\x88|EOS|\xE3\x80\x89<user>hi</user>\n<assistant></think>");
+    check_prompt(
+        "{\"system\":\"\",\"thinking\":{\"type\":\"disabled\"},\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+        "\xE3\x80\x88|EOS|\xE3\x80\x89<user>hi</user>\n<assistant></think>");
     check_prompt("{\"system\":null,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
                  "natural language conversations.</system>\n<user>hi</user>\n<assistant><think>");
 }
@@ -97,22 +99,26 @@ static void volatile_headers(void **state)
     };
     for (size_t i = 0; i < sizeof systems / sizeof systems[0]; i++) {
         char body[512];
-        (void)snprintf(body, sizeof body, "{\"system\":%s,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
-                       systems[i]);
-        check_prompt(body, "\xE3\x80\x88|EOS|\xE3\x80\x89<system>You</system>\n<user>hi</user>\n<assistant><think>");
+        (void)snprintf(body, sizeof body,
+                       "{\"system\":%s,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}", systems[i]);
+        check_prompt(
+            body, "\xE3\x80\x88|EOS|\xE3\x80\x89<system>You</system>\n<user>hi</user>\n<assistant><think>");
     }
-    check_prompt("{\"system\":\"x-anthropic-billing-header: cch=1;\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
-                 "natural language conversations.</system>\n<user>x</user>\n<assistant><think>");
+    check_prompt(
+        "{\"system\":\"x-anthropic-billing-header: cch=1;\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+        "natural language conversations.</system>\n<user>x</user>\n<assistant><think>");
     // not at the beginning: the client's own words
-    check_prompt("{\"system\":\"a x-anthropic-b: c\",\"messages\":[{\"role\":\"user\",\"content\":\"x-anthropic-b\"}]}",
-                 "<system>a x-anthropic-b: c</system>\n<user>x-anthropic-b</user>\n<assistant><think>");
+    check_prompt(
+        "{\"system\":\"a x-anthropic-b: c\",\"messages\":[{\"role\":\"user\",\"content\":\"x-anthropic-b\"}]}",
+        "<system>a x-anthropic-b: c</system>\n<user>x-anthropic-b</user>\n<assistant><think>");
 }
 
 static void prefill(void **state)
 {
     (void)state;
-    check_prompt("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"It is \"}]}",
-                 "<user>q</user>\n<assistant><think></think>It is ");
+    check_prompt(
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"It is \"}]}",
+        "<user>q</user>\n<assistant><think></think>It is ");
     check_prompt("{\"thinking\":{\"type\":\"disabled\"},\"messages\":[{\"role\":\"user\",\"content\":\"q\"},"
                  "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"{\"}]}]}",
                  "<user>q</user>\n<assistant></think>{");
@@ -120,24 +126,27 @@ static void prefill(void **state)
                  "{\"type\":\"thinking\",\"thinking\":\"Let me\"}]}]}",
                  "<user>q</user>\n<assistant><think>Let me");
     // an empty answer is none
-    check_prompt("{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"\"}]}",
-                 "<user>q</user>\n<assistant><think>");
+    check_prompt(
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"\"}]}",
+        "<user>q</user>\n<assistant><think>");
 }
 
 static void tools(void **state)
 {
     (void)state;
-    // envelope keys do not reach the prompt; tools of the service are left out; typed ones get their parameters
-    check_prompt("{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":["
-                 "{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\",\"not\":{}},"
-                 "\"cache_control\":{\"type\":\"ephemeral\"},\"defer_loading\":true,\"eager_input_streaming\":true},"
-                 "{\"type\":\"custom\",\"name\":\"g\"},{\"type\":\"web_search_20250305\",\"name\":\"web_search\"},"
-                 "{\"type\":\"computer_20250124\",\"name\":\"computer\"},{\"type\":\"code_execution_20250522\","
-                 "\"name\":\"code_execution\"},{\"type\":\"no_such_thing\",\"name\":\"n\"}]}",
-                 "<available_tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", "
-                 "\"parameters\": {\"type\": \"object\", \"not\": {}}}}\n"
-                 "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}\n</available_tools></system>\n"
-                 "<user>q</user>\n<assistant><think>");
+    // envelope keys do not reach the prompt; tools of the service are left out; typed ones get their
+    // parameters
+    check_prompt(
+        "{\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":["
+        "{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{\"type\":\"object\",\"not\":{}},"
+        "\"cache_control\":{\"type\":\"ephemeral\"},\"defer_loading\":true,\"eager_input_streaming\":true},"
+        "{\"type\":\"custom\",\"name\":\"g\"},{\"type\":\"web_search_20250305\",\"name\":\"web_search\"},"
+        "{\"type\":\"computer_20250124\",\"name\":\"computer\"},{\"type\":\"code_execution_20250522\","
+        "\"name\":\"code_execution\"},{\"type\":\"no_such_thing\",\"name\":\"n\"}]}",
+        "<available_tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": \"d\", "
+        "\"parameters\": {\"type\": \"object\", \"not\": {}}}}\n"
+        "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}\n</available_tools></system>\n"
+        "<user>q</user>\n<assistant><think>");
     static const struct {
         const char *type, *name, *parameter;
     } typed[] = {{"bash_20250124", "bash", "restart"},
@@ -148,7 +157,8 @@ static void tools(void **state)
     for (size_t i = 0; i < sizeof typed / sizeof typed[0]; i++) {
         char body[300], name[100];
         lg_buf text;
-        (void)snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":\"%s\"}]}",
+        (void)snprintf(body, sizeof body,
+                       "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":\"%s\"}]}",
                        typed[i].type);
         lg_job *job = job_of(body);
         (void)snprintf(name, sizeof name, "{\"name\": \"%s\", \"description\"", typed[i].name);
@@ -188,7 +198,8 @@ static void errors(void **state)
     BAD("\"tool_choice\":\"auto\"", "tool_choice", "tool_choice must be an object with a type");
     BAD("\"tool_choice\":{\"type\":\"all\"}", "tool_choice.type",
         "tool_choice.type must be \"auto\", \"any\", \"tool\" or \"none\"");
-    BAD("\"tool_choice\":{\"type\":\"any\"}", "tool_choice", "tool_choice demands a call, but there are no tools");
+    BAD("\"tool_choice\":{\"type\":\"any\"}", "tool_choice",
+        "tool_choice demands a call, but there are no tools");
     BAD("\"tools\":[{\"name\":\"f\"}],\"tool_choice\":{\"type\":\"tool\",\"name\":\"g\"}", "tool_choice.name",
         "tool_choice.name must be the name of one of the tools");
     BAD("\"mcp_servers\":[{}]", "mcp_servers",
@@ -208,14 +219,16 @@ static void tolerance(void **state)
 {
     (void)state;
     // null is absence everywhere, unknown fields are nothing, at any depth
-    check_prompt("{\"max_tokens\":null,\"system\":null,\"tools\":null,\"tool_choice\":null,\"thinking\":null,"
-                 "\"metadata\":{\"user_id\":\"u\"},\"stop_sequences\":null,\"temperature\":null,\"stream\":null,"
-                 "\"output_config\":null,\"mcp_servers\":[],\"context_management\":{\"edits\":[]},\"novel\":1,"
-                 "\"service_tier\":\"auto\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"q\","
-                 "\"citations\":null,\"cache_control\":null}],\"extra\":1}]}",
-                 "<user>q</user>\n<assistant><think>");
-    check_prompt("{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"user\",\"content\":\"r\"}]}",
-                 "<user>q</user>\n<user>r</user>\n<assistant><think>");
+    check_prompt(
+        "{\"max_tokens\":null,\"system\":null,\"tools\":null,\"tool_choice\":null,\"thinking\":null,"
+        "\"metadata\":{\"user_id\":\"u\"},\"stop_sequences\":null,\"temperature\":null,\"stream\":null,"
+        "\"output_config\":null,\"mcp_servers\":[],\"context_management\":{\"edits\":[]},\"novel\":1,"
+        "\"service_tier\":\"auto\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"q\","
+        "\"citations\":null,\"cache_control\":null}],\"extra\":1}]}",
+        "<user>q</user>\n<assistant><think>");
+    check_prompt(
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"user\",\"content\":\"r\"}]}",
+        "<user>q</user>\n<user>r</user>\n<assistant><think>");
 }
 
 static void thinking(void **state)
@@ -229,18 +242,22 @@ static void thinking(void **state)
         {"\"max_tokens\":100000", "off", false, 0},
         {"\"max_tokens\":100000", "hidden", true, 4096},
         {"\"max_tokens\":100", "on", false, 0}, // small-limit rule
-        {"\"max_tokens\":90000,\"thinking\":{\"type\":\"adaptive\"},\"output_config\":{\"effort\":\"high\"}", "off", true,
-         16384},
-        {"\"max_tokens\":90000,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}", "off", true, 1024},
-        {"\"max_tokens\":1000,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":5000}", "on", true, 750}, // fits
-        {"\"max_tokens\":90000,\"thinking\":{\"type\":\"disabled\"},\"output_config\":{\"effort\":\"max\"}", "on", false, 0},
+        {"\"max_tokens\":90000,\"thinking\":{\"type\":\"adaptive\"},\"output_config\":{\"effort\":\"high\"}",
+         "off", true, 16384},
+        {"\"max_tokens\":90000,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}", "off", true,
+         1024},
+        // fits
+        {"\"max_tokens\":1000,\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":5000}", "on", true, 750},
+        {"\"max_tokens\":90000,\"thinking\":{\"type\":\"disabled\"},\"output_config\":{\"effort\":\"max\"}",
+         "on", false, 0},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char body[400];
         dk_settings()->anthropic_default_thinking = cases[i].otherwise;
-        (void)snprintf(body, sizeof body, "{%s,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}", cases[i].fields);
+        (void)snprintf(body, sizeof body, "{%s,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
+                       cases[i].fields);
         lg_job *job = job_of(body);
         if (job->thinking != cases[i].on || (cases[i].on && job->max_think != cases[i].budget))
             fail_msg("case %zu: thinking %d, %lld", i, job->thinking, (long long)job->max_think);
@@ -252,9 +269,10 @@ static void thinking(void **state)
 static void sampling_and_limits(void **state)
 {
     (void)state;
-    lg_job *job = job_of(HEAD ",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":7.0,\"stop_sequences\":[\"a\",\"\",\"b\"],"
-                              "\"stream\":true,\"model\":\"claude-x\",\"tools\":[{\"name\":\"f\"}],"
-                              "\"tool_choice\":{\"type\":\"auto\",\"disable_parallel_tool_use\":true}}");
+    lg_job *job =
+        job_of(HEAD ",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":7.0,\"stop_sequences\":[\"a\",\"\",\"b\"],"
+                    "\"stream\":true,\"model\":\"claude-x\",\"tools\":[{\"name\":\"f\"}],"
+                    "\"tool_choice\":{\"type\":\"auto\",\"disable_parallel_tool_use\":true}}");
     assert_true(job->sampling.temperature == 0.5F && job->sampling.top_p == 0.9F && job->sampling.top_k == 7);
     assert_int_equal(job->n_stop, 2);
     assert_str(job->stop[1], "b");
@@ -270,7 +288,8 @@ static void sampling_and_limits(void **state)
     dk_service()->n_ctx = (int64_t)job->prompt.n;
     lg_job_release(job);
     lg_api_error e;
-    assert_null(dk_job(&lg_dialect_messages, "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"qqqqqqqq\"}]}", &e));
+    assert_null(dk_job(&lg_dialect_messages,
+                       "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"qqqqqqqq\"}]}", &e));
     lg_buf out;
     lg_buf_init(&out, 1 << 16);
     lg_api_error_json(&e, LG_SHAPE_ANTHROPIC, "req_9", &out);
@@ -278,8 +297,8 @@ static void sampling_and_limits(void **state)
     const lg_json *inner = lg_json_get(lg_json_root(doc), "error");
     assert_str(lg_json_str(lg_json_get(inner, "type")), "invalid_request_error");
     char want[80];
-    (void)snprintf(want, sizeof want, "prompt is too long: %lld tokens > %lld maximum", (long long)e.n_prompt_tokens,
-                   (long long)dk_service()->n_ctx);
+    (void)snprintf(want, sizeof want, "prompt is too long: %lld tokens > %lld maximum",
+                   (long long)e.n_prompt_tokens, (long long)dk_service()->n_ctx);
     assert_true(lg_str_eqz(lg_json_str(lg_json_get(inner, "message")), want));
     assert_str(lg_json_str(lg_json_get(lg_json_root(doc), "request_id")), "req_9");
     lg_json_free(doc);
@@ -349,15 +368,21 @@ static const reply_case cases[] = {
     {"two calls", TOOLS, "r\x13" CALL("/a") CALL("/b") "\x18", LG_END_EOG, NULL},
     {"call without arguments", TOOLS, "\x13\x19ls\x1A\x18", LG_END_EOG, NULL},
     {"text behind a call", TOOLS, "\x13" CALL("/a") "and\x18", LG_END_EOG, NULL},
-    {"reasoning again", TOOLS, "a\x13" CALL("/a") "\x12" "b\x13" CALL("/b") "\x18", LG_END_EOG, NULL},
+    {"reasoning again", TOOLS,
+     "a\x13" CALL("/a") "\x12"
+                        "b\x13" CALL("/b") "\x18",
+     LG_END_EOG, NULL},
     {"cut in reasoning", "", "I th", LG_END_LENGTH, NULL},
     {"cut in text", "", "r\x13Hel", LG_END_LENGTH, NULL},
     {"cut in a name", TOOLS, "r\x13\x19l", LG_END_LENGTH, NULL},
     {"cut in arguments", TOOLS, "r\x13\x19ls<arg_key>path</arg_key><arg_value>/a/lo", LG_END_LENGTH, NULL},
-    {"cut in the second call", TOOLS, "\x13" CALL("/a") "\x19ls<arg_key>path</arg_key><arg_value>/lo", LG_END_LENGTH,
-     NULL},
+    {"cut in the second call", TOOLS, "\x13" CALL("/a") "\x19ls<arg_key>path</arg_key><arg_value>/lo",
+     LG_END_LENGTH, NULL},
     {"cut behind a call", TOOLS, "\x13" CALL("/a") "and", LG_END_LENGTH, NULL},
-    {"stop string", ",\"stop_sequences\":[\"STOP\"]", "r\x13" "be STOP it", LG_END_EOG, NULL},
+    {"stop string", ",\"stop_sequences\":[\"STOP\"]",
+     "r\x13"
+     "be STOP it",
+     LG_END_EOG, NULL},
     {"schema", "", "\x13{\"a\":1}", LG_END_SCHEMA, NULL},
     {"nothing", "", "\x13\x18", LG_END_EOG, NULL},
     {"error", "", "r\x13Hel", LG_END_EOG, "the device is gone"},
@@ -370,7 +395,8 @@ static void play(const reply_case *c, bool stream, size_t step, lg_buf *out)
     char body[2000];
     const dk_script script = {.text = c->script, .step = step, .end = c->end, .error = c->error};
 
-    (void)snprintf(body, sizeof body, HEAD ",\"model\":\"m\",\"stream\":%s%s}", stream ? "true" : "false", c->fields);
+    (void)snprintf(body, sizeof body, HEAD ",\"model\":\"m\",\"stream\":%s%s}", stream ? "true" : "false",
+                   c->fields);
     lg_job *job = job_of(body);
     dk_play(job, &script, out);
     lg_job_release(job);
@@ -558,8 +584,8 @@ static void body_content(lg_str body, lg_buf *content, client *end)
     lg_json_free(doc);
 }
 
-// A call that was cut takes a number in the stream which the single body does not have; ids are compared by that
-// number, so it must come last: which it does.
+// A call that was cut takes a number in the stream which the single body does not have; ids are compared by
+// that number, so it must come last: which it does.
 static void streams_equal_bodies(void **state)
 {
     (void)state;
@@ -579,8 +605,8 @@ static void streams_equal_bodies(void **state)
             play(&cases[i], true, step, &stream);
             listen(&c, lg_buf_str(&stream));
             if (!lg_str_eq(lg_buf_str(&c.content), lg_buf_str(&content)) || strcmp(c.end, whole.end) != 0)
-                fail_msg("%s, step %zu:\n%.*s %s\n%.*s %s", cases[i].name, step, (int)c.content.n, c.content.p, c.end,
-                         (int)content.n, content.p, whole.end);
+                fail_msg("%s, step %zu:\n%.*s %s\n%.*s %s", cases[i].name, step, (int)c.content.n,
+                         c.content.p, c.end, (int)content.n, content.p, whole.end);
             client_free(&c);
             lg_buf_free(&stream);
         }
@@ -632,8 +658,8 @@ static void recorded(void **state)
     assert_int_equal(lg_read_all(LG_TEST_DIR "/golden/messages.txt", 1 << 20, &text, &n, NULL), LG_OK);
     for (size_t i = 0; i < n && i < got.n; i++)
         if (text[i] != got.p[i])
-            fail_msg("byte %zu differs: \"%.*s\" for \"%.*s\"", i, (int)(got.n - i < 100 ? got.n - i : 100), got.p + i,
-                     (int)(n - i < 100 ? n - i : 100), text + i);
+            fail_msg("byte %zu differs: \"%.*s\" for \"%.*s\"", i, (int)(got.n - i < 100 ? got.n - i : 100),
+                     got.p + i, (int)(n - i < 100 ? n - i : 100), text + i);
     assert_int_equal(got.n, n);
     lg_buf_free(&got);
     free(text);

@@ -1,6 +1,6 @@
 /*
- * unit/test_native: POST /lagoon/v1/generate without sockets: every unknown field is refused with its path, the turn
- * begins as the body says, and the stream says the same as the single body.
+ * unit/test_native: POST /lagoon/v1/generate without sockets: every unknown field is refused with its path,
+ * the turn begins as the body says, and the stream says the same as the single body.
  */
 #include "check.h"
 
@@ -80,15 +80,18 @@ static void unknown_fields(void **state)
         (void)snprintf(message, sizeof message, "unknown field \"%s\"", cases[i].path);
         check_error(body, cases[i].path, message);
     }
-    check_error("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"b\":1}]}]}",
-                "messages[0].content[0].b", "unknown field \"messages[0].content[0].b\"");
-    check_error("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":"
-                "{\"name\":\"f\",\"arguments\":\"{}\",\"x\":1}}]}]}",
-                "messages[0].tool_calls[0].function.x", "unknown field \"messages[0].tool_calls[0].function.x\"");
+    check_error(
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"b\":1}]}]}",
+        "messages[0].content[0].b", "unknown field \"messages[0].content[0].b\"");
+    check_error(
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":"
+        "{\"name\":\"f\",\"arguments\":\"{}\",\"x\":1}}]}]}",
+        "messages[0].tool_calls[0].function.x", "unknown field \"messages[0].tool_calls[0].function.x\"");
     // the client's own: schemas, arguments, the parameters of a tool
-    lg_job_release(job_of("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\","
-                          "\"function\":{\"name\":\"f\",\"arguments\":{\"any\":{\"thing\":1}}}}]}],\"tools\":[{\"type\":"
-                          "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"x-any\":{\"thing\":1}}}}]}"));
+    lg_job_release(
+        job_of("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\","
+               "\"function\":{\"name\":\"f\",\"arguments\":{\"any\":{\"thing\":1}}}}]}],\"tools\":[{\"type\":"
+               "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"x-any\":{\"thing\":1}}}}]}"));
 }
 
 static void beginnings(void **state)
@@ -98,16 +101,20 @@ static void beginnings(void **state)
     check_prompt(HEAD ",\"thinking\":false}", "<assistant></think>");
     check_prompt(HEAD ",\"continue\":{\"thinking\":\"Let me\"}}", "<assistant><think>Let me");
     check_prompt(HEAD ",\"continue\":{\"thinking\":\"\"}}", "<assistant><think>");
-    check_prompt(HEAD ",\"continue\":{\"thinking\":\"Done.\",\"close_thinking\":true}}", "<assistant><think>Done.</think>");
+    check_prompt(HEAD ",\"continue\":{\"thinking\":\"Done.\",\"close_thinking\":true}}",
+                 "<assistant><think>Done.</think>");
     check_prompt(HEAD ",\"continue\":{\"close_thinking\":true}}", "<assistant><think></think>");
     check_prompt(HEAD ",\"continue\":{\"thinking\":\"r\",\"close_thinking\":true,\"prefix\":\"It \"}}",
                  "<assistant><think>r</think>It ");
     check_prompt(HEAD ",\"thinking\":false,\"continue\":{\"prefix\":\"It is\"}}", "<assistant></think>It is");
     check_prompt(HEAD ",\"max_thinking_tokens\":0}", "<assistant><think></think>");
-    check_prompt(HEAD ",\"max_thinking_tokens\":0,\"continue\":{\"prefix\":\"A\"}}", "<assistant><think></think>A");
-    check_prompt(HEAD ",\"max_tokens\":20,\"max_thinking_tokens\":10}", "<assistant><think>"); // asked for outright
+    check_prompt(HEAD ",\"max_thinking_tokens\":0,\"continue\":{\"prefix\":\"A\"}}",
+                 "<assistant><think></think>A");
+    // asked for outright
+    check_prompt(HEAD ",\"max_tokens\":20,\"max_thinking_tokens\":10}", "<assistant><think>");
     check_prompt(HEAD ",\"max_tokens\":20}", "<assistant></think>");
-    check_prompt(HEAD ",\"continue\":{\"thinking\":null,\"close_thinking\":null,\"prefix\":null}}", "<assistant><think>");
+    check_prompt(HEAD ",\"continue\":{\"thinking\":null,\"close_thinking\":null,\"prefix\":null}}",
+                 "<assistant><think>");
     // markup in a prefix is text
     lg_job *job = job_of(HEAD ",\"thinking\":false,\"continue\":{\"prefix\":\"<tool_call></think>\"}}");
     assert_false(lg_chat_ends_in_reasoning(tt_vocab(), job->prompt.p, job->prompt.n));
@@ -132,10 +139,12 @@ static void errors(void **state)
     check_error("{}", "messages", "there must be either messages or prompt");
     BAD("\"prompt\":\"x\"", "messages", "there must be either messages or prompt");
     check_error("{\"messages\":[]}", "messages", "messages must be an array of at least one message");
-    check_error("{\"prompt\":\"x\",\"tools\":[]}", "tools", "tools needs messages; a prompt is taken as it is");
+    check_error("{\"prompt\":\"x\",\"tools\":[]}", "tools",
+                "tools needs messages; a prompt is taken as it is");
     check_error("{\"prompt\":7}", "prompt", "prompt must be a string");
     BAD("\"continue\":{\"prefix\":\"x\"}", "continue.prefix", "prefix requires close_thinking");
-    BAD("\"continue\":{\"thinking\":\"t\",\"prefix\":\"x\"}", "continue.prefix", "prefix requires close_thinking");
+    BAD("\"continue\":{\"thinking\":\"t\",\"prefix\":\"x\"}", "continue.prefix",
+        "prefix requires close_thinking");
     BAD("\"thinking\":false,\"continue\":{\"thinking\":\"t\"}", "thinking",
         "thinking must not be false when the request begins or closes it");
     BAD("\"thinking\":false,\"max_thinking_tokens\":5", "thinking",
@@ -167,9 +176,10 @@ static void errors(void **state)
 static void values(void **state)
 {
     (void)state;
-    lg_job *job = job_of(HEAD ",\"max_tokens\":1000,\"stop\":[\"s\"],\"logprobs\":3,\"ban_strings\":[\"foo\",\"bar\"],"
-                              "\"cache\":\"no_store\",\"priority\":-1,\"min_thinking_tokens\":7,\"max_thinking_tokens\":9,"
-                              "\"sampling\":{\"seed\":42,\"temperature\":0,\"logit_bias\":{\"300\":-100}}}");
+    lg_job *job = job_of(
+        HEAD ",\"max_tokens\":1000,\"stop\":[\"s\"],\"logprobs\":3,\"ban_strings\":[\"foo\",\"bar\"],"
+             "\"cache\":\"no_store\",\"priority\":-1,\"min_thinking_tokens\":7,\"max_thinking_tokens\":9,"
+             "\"sampling\":{\"seed\":42,\"temperature\":0,\"logit_bias\":{\"300\":-100}}}");
     assert_int_equal(job->max_tokens, 1000);
     assert_int_equal(job->n_stop, 1);
     assert_int_equal(job->n_logprobs, 3);
@@ -200,12 +210,19 @@ typedef struct reply_case {
 static const reply_case cases[] = {
     {"text", "", "\x13Hello\x18", LG_END_EOG, NULL, "Hello", "[]", "stop"},
     {"reasoning", "", "I th\xC3\xA9.\x13Hello\x18", LG_END_EOG, "I th\xC3\xA9.", "Hello", "[]", "stop"},
-    {"calls", TOOLS, "r\x13" "x" CALL("/a\\n\"") CALL("/b") "\x18", LG_END_EOG, "r", "x",
+    {"calls", TOOLS,
+     "r\x13"
+     "x" CALL("/a\\n\"") CALL("/b") "\x18",
+     LG_END_EOG, "r", "x",
      "[{\"name\": \"ls\", \"arguments\": {\"path\": \"/a\\\\n\\\"\"}}, {\"name\": \"ls\", \"arguments\": {\"path\": \"/b\"}}]",
      "tool_calls"},
-    {"cut in a call", TOOLS, "\x13x\x19ls<arg_key>path</arg_key><arg_value>/a", LG_END_LENGTH, NULL, "x", "[]", "length"},
+    {"cut in a call", TOOLS, "\x13x\x19ls<arg_key>path</arg_key><arg_value>/a", LG_END_LENGTH, NULL, "x",
+     "[]", "length"},
     {"cut in reasoning", "", "I th", LG_END_LENGTH, "I th", "", "[]", "length"},
-    {"stop", ",\"stop\":[\"STOP\"]", "\x13" "be STOP it", LG_END_EOG, NULL, "be ", "[]", "stop_string"},
+    {"stop", ",\"stop\":[\"STOP\"]",
+     "\x13"
+     "be STOP it",
+     LG_END_EOG, NULL, "be ", "[]", "stop_string"},
     {"schema", "", "\x13{}", LG_END_SCHEMA, NULL, "{}", "[]", "schema"},
     {"cancelled", "", "\x13so", LG_END_CANCELLED, NULL, "so", "[]", "cancelled"},
 };
@@ -368,9 +385,14 @@ static void failure(void **state)
 // Events that the script's model does not make: log-probabilities, warnings, an exit from thinking.
 static void extras(void **state)
 {
-    const lg_gen_stats stats = {.n_ban_skipped = 1, .think_exit = LG_THINK_WRAPPED, .seed = 1, .decode_us = 1000000,
-                                .output_tokens = 10, .draft = {.drafted = 4, .accepted = 3}};
-    const lg_job_event token = {.kind = LG_JOB_TOKEN, .token = 300, .logprob = -0.5F, .n_top = 1, .top = {{301, -0.25F}}};
+    const lg_gen_stats stats = {.n_ban_skipped = 1,
+                                .think_exit = LG_THINK_WRAPPED,
+                                .seed = 1,
+                                .decode_us = 1000000,
+                                .output_tokens = 10,
+                                .draft = {.drafted = 4, .accepted = 3}};
+    const lg_job_event token = {
+        .kind = LG_JOB_TOKEN, .token = 300, .logprob = -0.5F, .n_top = 1, .top = {{301, -0.25F}}};
     const lg_job_event end = {.kind = LG_JOB_CHOICE_END, .stats = &stats, .stop = -1};
     lg_buf out;
 

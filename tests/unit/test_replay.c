@@ -1,6 +1,7 @@
 /*
- * unit/test_replay: what the model wrote comes back by call id, for a client that sends the same call in any JSON
- * spelling, and for no other; the bound holds and the least recently used go first; threads may share it.
+ * unit/test_replay: what the model wrote comes back by call id, for a client that sends the same call in any
+ * JSON spelling, and for no other; the bound holds and the least recently used go first; threads may share
+ * it.
  */
 #include "check.h"
 #include "fault.h"
