@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ALPHA 0.25
+#define ALPHA 0.15
 #define SLOW_ALPHA 0.06 /* acceptance is noisier than time */
 
 enum {
@@ -59,21 +59,31 @@ void lg_pace_start(lg_pace *p)
     }
 }
 
+// The mean of the first values, then one that forgets.
 static void average(double *mean, int *n, double v, double alpha)
 {
-    *mean = *n == 0 ? v : *mean + alpha * (v - *mean);
+    double part = 1.0 / (*n + 1);
+
+    *mean += (part > alpha ? part : alpha) * (v - *mean);
+    if (*n < 1 << 20)
+        ++*n;
+}
+
+// A time that other work on the machine may have stretched: what is shorter than expected is believed at
+// once, what is longer only if it stays so.
+static void add_time(double *mean, int *n, double us)
+{
+    if (*n == 0 || us < *mean)
+        *mean = *n == 0 ? us : *mean + 0.5 * (us - *mean);
+    else
+        *mean += 0.1 * (fmin(us, 2 * *mean) - *mean);
     if (*n < 1 << 20)
         ++*n;
 }
 
 static void add_cost(lg_pace_cost *c, int width, double us)
 {
-    double known = c->us[width];
-
-    // a step that somebody else's work held up says little
-    if (c->n[width] > 2 && us > 3 * known)
-        us = 3 * known;
-    average(&c->us[width], &c->n[width], us, ALPHA);
+    add_time(&c->us[width], &c->n[width], us);
 }
 
 double lg_pace_cost_at(const lg_pace_cost *c, int width)
@@ -217,21 +227,25 @@ static void learn(lg_pace *p, const lg_pace_round *r)
 static void record_plain(lg_pace *p, const lg_pace_round *r)
 {
     // drafts that were all dropped are not the plain step's cost
-    double us = (double)r->total_us - (double)r->draft_us;
-
-    average(&p->plain_us, &p->n_plain, p->n_plain > 2 ? fmin(us, 3 * p->plain_us) : us, ALPHA);
+    add_time(&p->plain_us, &p->n_plain, (double)r->total_us - (double)r->draft_us);
     add_cost(&p->verify, 1, (double)r->verify_us);
     p->since_plain = 0;
 }
 
-// What a round with drafts cost a token. Drafts that were all dropped cost their time too.
+// What a round with drafts costs by the averages of its parts, not by its own time: one round is too few to
+// tell a slow round from a busy machine. Drafts that were all dropped cost their time too.
+static double round_cost(const lg_pace *p, const lg_pace_round *r)
+{
+    double drafting = lg_pace_cost_at(&p->draft, r->drafted);
+
+    return drafting + (r->kept > 0 ? lg_pace_cost_at(&p->verify, r->kept + 1) + p->other_us : p->plain_us);
+}
+
 static void record_drafted(lg_pace *p, const lg_pace_round *r)
 {
-    double us = (double)r->total_us;
+    int n = p->n_spec;
 
-    if (p->n_spec > 2)
-        us = fmin(us, 3 * p->spec_us);
-    p->spec_us = p->n_spec == 0 ? us : p->spec_us + ALPHA * (us - p->spec_us);
+    average(&p->spec_us, &n, round_cost(p, r), ALPHA);
     average(&p->spec_tokens, &p->n_spec, r->tokens, ALPHA);
     p->rounds++;
 }
@@ -240,7 +254,7 @@ static void record_verified(lg_pace *p, const lg_pace_round *r)
 {
     double rest = (double)r->total_us - (double)r->draft_us - (double)r->verify_us;
 
-    p->other_us += ALPHA * (rest - p->other_us);
+    add_time(&p->other_us, &p->n_other, rest);
     add_cost(&p->verify, r->kept + 1, (double)r->verify_us);
     p->since_plain++;
 }
@@ -265,7 +279,7 @@ static void judge(lg_pace *p, const lg_pace_round *r)
         p->wait -= r->tokens;
         return;
     }
-    p->probe_us += (double)r->total_us;
+    p->probe_us += r->drafted > 0 ? round_cost(p, r) : p->plain_us;
     p->probe_tokens += r->tokens;
     if (--p->probe > 0)
         return;
@@ -286,12 +300,13 @@ bool lg_pace_record(lg_pace *p, const lg_pace_round *r)
     if (r->drafted > 0) {
         add_cost(&p->draft, r->drafted, (double)r->draft_us);
         learn(p, r);
-        record_drafted(p, r);
     }
     if (r->kept == 0)
         record_plain(p, r);
     else
         record_verified(p, r);
+    if (r->drafted > 0)
+        record_drafted(p, r);
     judge(p, r);
     if (r->accepted > 0)
         p->barren = -1;

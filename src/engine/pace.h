@@ -31,6 +31,7 @@ typedef struct lg_pace {
     lg_pace_settings set;
     lg_pace_cost draft, verify; /* by drafts; by rows (1: a plain step) */
     double other_us;            /* the rest of a speculative round: choosing, context */
+    int n_other;
     double kept[LG_DRAFTS_MAX];     /* how often draft i was worth verifying */
     double accepted[LG_DRAFTS_MAX]; /* how often draft i was accepted when those before it were */
     double trust;                   /* accepted drafts over the sum of their confidence */
