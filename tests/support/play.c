@@ -81,6 +81,11 @@ const char *lg_job_call_id(const lg_job *job, int choice, int call)
 
 void td_parse(const lg_dialect *d, const char *body, td_run *r)
 {
+    td_take(d, tt_parse(lg_str_of(body)), r);
+}
+
+void td_take(const lg_dialect *d, lg_json_doc *doc, td_run *r)
+{
     lg_job *job = calloc(1, sizeof *job);
 
     if (!job)
@@ -92,7 +97,7 @@ void td_parse(const lg_dialect *d, const char *body, td_run *r)
     job->n_choice = 1;
     job->n_logprobs = -1;
     job->max_think = -1;
-    job->doc = tt_parse(lg_str_of(body));
+    job->doc = doc;
     (void)snprintf(job->request_id, sizeof job->request_id, "req-1");
     r->st = d->parse(td_service(), NULL, lg_json_root(job->doc), job, &r->error);
     job->created = 1;
@@ -183,7 +188,7 @@ static void play_choice(player *p, size_t step)
     if (lg_reply_create(tt_vocab(), &params, 1 << 24, on_event, p, &r, &err) != LG_OK)
         die("reply", err.msg);
     give(p, &(lg_job_event){.kind = LG_JOB_PROGRESS, .done = 8, .total = 40});
-    stats.end = feed(r, lg_str_of(p->script->text[p->choice]), step) ? LG_END_EOG : p->script->how;
+    stats.end = feed(r, lg_str_of(p->script->text[p->choice % 8]), step) ? LG_END_EOG : p->script->how;
     if (stats.end == LG_END_EOG && lg_reply_stop(r) >= 0)
         stats.end = LG_END_STOP_STRING;
     if (!p->script->error) {
@@ -243,12 +248,19 @@ static void number_ids(lg_buf *b)
 
 void td_play(const lg_dialect *d, const char *body, const td_script *s, size_t step, td_run *r)
 {
-    player p = {.run = r, .script = s};
-    lg_api_error failed;
-
     td_parse(d, body, r);
     if (r->st != LG_OK)
         die(r->error.param, r->error.message);
+    td_go(s, step, r);
+    number_ids(&r->out);
+}
+
+void td_go(const td_script *s, size_t step, td_run *r)
+{
+    const lg_dialect *d = r->job->dialect;
+    player p = {.run = r, .script = s};
+    lg_api_error failed;
+
     if (r->job->stream)
         d->open(r->job, &(lg_job_admission){.prompt_tokens = 40, .cached_tokens = 8}, &r->out);
     for (; p.choice < r->job->n_choice && !(s->error && p.choice > 0); p.choice++)
@@ -263,7 +275,6 @@ void td_play(const lg_dialect *d, const char *body, const td_script *s, size_t s
     }
     if (r->out.failed)
         die("output", "failed");
-    number_ids(&r->out);
 }
 
 bool td_event(lg_str stream, size_t *at, lg_str *name, lg_str *data)

@@ -31,9 +31,12 @@ typedef struct td_run {
     lg_job *job;         /* valid until td_free */
 } td_run;
 
-/* Parse only. */
+/* Parse only; td_take: a body that is JSON already, and becomes the job's. */
 void td_parse(const lg_dialect *d, const char *body, td_run *r);
-/* Parse (which must succeed), open, events, finish. */
+void td_take(const lg_dialect *d, lg_json_doc *doc, td_run *r);
+/* After a parse that succeeded: open, events, finish. Ids stay as they are. */
+void td_go(const td_script *s, size_t step, td_run *r);
+/* Both, with the ids replaced. */
 void td_play(const lg_dialect *d, const char *body, const td_script *s, size_t step, td_run *r);
 void td_free(td_run *r);
 
