@@ -134,7 +134,8 @@ static lg_status make_synthetic_drafter(bench *b, lg_err *err)
 
     (void)snprintf(arch, sizeof arch, "%s-dflash", b->o->synthetic);
     if (st == LG_OK)
-        st = lg_synth_create(&(lg_synth_params){.arch = arch, .seed = 2}, &s, err);
+        st = lg_synth_create(&(lg_synth_params){.arch = arch, .target_layers = (int)b->o->layers, .seed = 2},
+                             &s, err);
     if (st == LG_OK)
         st = lg_synth_make(s, &(lg_synth_job){.pool = pool, .cancel = b->app->cancel}, &b->synth_draft, err);
     b->have_draft = st == LG_OK;

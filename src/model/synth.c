@@ -200,12 +200,16 @@ lg_status lg_synth_create(const lg_synth_params *p, lg_synth **out, lg_err *err)
         return LG_FAIL(err, LG_E_INPUT, "unknown type %s; known are %s", p->type, lg_mix_names());
     if (p->n_layer < 0 || p->n_layer > a->n_layer)
         return LG_FAIL(err, LG_E_INPUT, "%d layers; %s has 1 to %d", p->n_layer, a->arch, a->n_layer);
+    if (a->draft && p->target_layers != 0 && p->target_layers < a->n_taps)
+        return LG_FAIL(err, LG_E_INPUT, "%s taps %d layers; a model of %d has too few", a->arch, a->n_taps,
+                       p->target_layers);
     lg_synth *s = calloc(1, sizeof *s);
     if (!s)
         return LG_FAIL(err, LG_E_NOMEM, "out of memory");
     s->arch = a;
     s->mix = mix;
     s->n_layer = p->n_layer ? p->n_layer : a->n_layer;
+    s->target_layers = p->target_layers;
     s->seed = p->seed;
     if (!add_all(s)) {
         lg_synth_destroy(s);
@@ -340,7 +344,7 @@ static void put_draft(const lg_synth *s, prefixed *p)
     uint8_t window[LG_LAYERS_MAX];
 
     for (int i = 0; i < a->n_taps; i++)
-        taps[i] = a->taps[i];
+        taps[i] = s->target_layers ? 1 + i * (s->target_layers - 1) / (a->n_taps - 1) : a->taps[i];
     memset(window, 1, sizeof window);
     put_u32(p, "attention.head_count", a->n_head_window);
     lg_gguf_put_bool(p->w, key(p, "attention.causal"), true);

@@ -26,7 +26,7 @@ typedef struct lg_synth_arch {
 struct lg_synth {
     const lg_synth_arch *arch;
     const lg_mix *mix;
-    int n_layer;
+    int n_layer, target_layers;
     uint64_t seed;
     lg_synth_tensor *tensor;
     size_t n_tensors, cap_tensors;
