@@ -1,8 +1,8 @@
 /*
  * server/chat: the dialect of POST /v1/chat/completions (api.md 3).
  *
- * Surprise: log-probabilities come one token at a time, text in pieces of whole characters; so a chunk with text
- * carries the entries of all tokens since the last one, and the closing chunk what is left.
+ * Surprise: log-probabilities come one token at a time, text in pieces of whole characters; so a chunk with
+ * text carries the entries of all tokens since the last one, and the closing chunk what is left.
  */
 #include <string.h>
 
@@ -86,8 +86,8 @@ static lg_status read_messages(const lg_service *s, const lg_json *body, lg_job 
 
     if (!lg_json_is(messages, LG_JSON_ARRAY) || lg_json_len(messages) == 0)
         return lg_api_fail(e, LG_API_INVALID, "messages", "messages must be a non-empty array");
-    if (lg_chat_json_body(body, &(lg_chat_json_opts){.drop_images = s->set->drop_images}, &job->arena, c, tools,
-                          &err) != LG_OK)
+    if (lg_chat_json_body(body, &(lg_chat_json_opts){.drop_images = s->set->drop_images}, &job->arena, c,
+                          tools, &err) != LG_OK)
         return lg_api_from_err(e, &err);
     return LG_OK;
 }
@@ -268,7 +268,9 @@ static void pass(lg_job *job, const lg_job_event *ev, lg_buf *out)
 static void pass_text(lg_job *job, int index, lg_str text, lg_buf *out)
 {
     pass(job,
-         &(lg_job_event){.kind = LG_JOB_REPLY, .choice = index, .reply = {.kind = LG_EV_CONTENT, .text = text}}, out);
+         &(lg_job_event){
+             .kind = LG_JOB_REPLY, .choice = index, .reply = {.kind = LG_EV_CONTENT, .text = text}},
+         out);
 }
 
 // Reasoning as content between its tags. The end of the reasoning shows in what comes after it.

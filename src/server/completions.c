@@ -9,7 +9,8 @@
 
 enum { DEFAULT_LIMIT = 512, FIM_LIMIT = 128 };
 
-/* One choice while it runs. The four lists of "logprobs" are JSON, comma between; streams: those not sent yet. */
+/* One choice while it runs. The four lists of "logprobs" are JSON, comma between; streams: those not sent
+ * yet. */
 typedef struct choice {
     lg_text text;      /* answers in one piece */
     lg_text token, logprob, top, offset;
@@ -52,14 +53,15 @@ static lg_status read_counts(const lg_json *body, lg_job *job, state *t, lg_api_
     if (t->echo && logprobs >= 0)
         return lg_api_fail(e, LG_API_INVALID, "echo",
                            "echo cannot be combined with logprobs: those of the prompt are not computed");
-    LG_TRY(lg_field_bool(lg_json_get(body, "stream_options"), "stream_options.", "include_usage", &t->include_usage,
-                         e));
+    LG_TRY(lg_field_bool(lg_json_get(body, "stream_options"), "stream_options.", "include_usage",
+                         &t->include_usage, e));
     t->n = (int)n;
     job->n_logprobs = (int)logprobs;
     return LG_OK;
 }
 
-static lg_status read_prompt(const lg_service *s, const lg_json *body, lg_str suffix, lg_job *job, lg_api_error *e)
+static lg_status read_prompt(const lg_service *s, const lg_json *body, lg_str suffix, lg_job *job,
+                             lg_api_error *e)
 {
     const lg_json *prompt = field(body, "prompt");
 
@@ -235,7 +237,8 @@ static void open_stream(lg_job *job, const lg_job_admission *a, lg_buf *out)
 
 static bool add_item(lg_text *to, lg_arena *a, lg_buf *b)
 {
-    bool ok = !b->failed && (to->n == 0 || lg_text_add(to, a, LG_STR(","))) && lg_text_add(to, a, lg_buf_str(b));
+    bool ok =
+        !b->failed && (to->n == 0 || lg_text_add(to, a, LG_STR(","))) && lg_text_add(to, a, lg_buf_str(b));
 
     lg_buf_clear(b);
     return ok;

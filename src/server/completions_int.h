@@ -9,8 +9,8 @@
 
 enum { LG_MAX_PROMPTS = 8 };
 
-/* A string, strings, ids, or arrays of ids -> job->prompt and job->more. Strings are read with control tokens and get
- * the beginning-of-text id; ids are taken as they are. */
+/* A string, strings, ids, or arrays of ids -> job->prompt and job->more. Strings are read with control tokens
+ * and get the beginning-of-text id; ids are taken as they are. */
 LG_NODISCARD lg_status lg_completion_prompts(const lg_service *s, const lg_json *prompt, lg_job *job,
                                              lg_api_error *e);
 /* Fill in the middle: job->prompt and the ids that end the reply. `param` names the field that asked for it;

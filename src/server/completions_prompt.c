@@ -96,14 +96,14 @@ lg_status lg_completion_prompts(const lg_service *s, const lg_json *prompt, lg_j
     if (!lg_json_is(prompt, LG_JSON_ARRAY) || n == 0 || lg_json_is(first, LG_JSON_NUMBER))
         return one_prompt(s, prompt, &job->prompt, e);
     if (n > LG_MAX_PROMPTS)
-        return lg_api_fail(e, LG_API_INVALID, "prompt", "%zu prompts are too many; at most %d are possible", n,
-                           LG_MAX_PROMPTS);
+        return lg_api_fail(e, LG_API_INVALID, "prompt", "%zu prompts are too many; at most %d are possible",
+                           n, LG_MAX_PROMPTS);
     LG_TRY(one_prompt(s, first, &job->prompt, e));
     return n > 1 ? more_prompts(s, prompt, job, e) : LG_OK;
 }
 
-lg_status lg_completion_fim(const lg_service *s, lg_str prefix, lg_str suffix, const char *param, lg_api_kind off,
-                            lg_job *job, lg_api_error *e)
+lg_status lg_completion_fim(const lg_service *s, lg_str prefix, lg_str suffix, const char *param,
+                            lg_api_kind off, lg_job *job, lg_api_error *e)
 {
     const lg_special *sp = lg_vocab_special(s->vocab);
     bool spm = strcmp(s->set->fim_order, "spm") == 0;
@@ -112,7 +112,8 @@ lg_status lg_completion_fim(const lg_service *s, lg_str prefix, lg_str suffix, c
     lg_err err = {0};
     lg_status st;
 
-    if (strcmp(s->set->fim_order, "off") == 0 || sp->fim_start < 0 || sp->fim_suffix < 0 || sp->fim_middle < 0)
+    if (strcmp(s->set->fim_order, "off") == 0 || sp->fim_start < 0 || sp->fim_suffix < 0 ||
+        sp->fim_middle < 0)
         return lg_api_fail(e, off, param, "model does not support suffix");
     if (!stop)
         return no_memory(job, e);
@@ -138,7 +139,8 @@ lg_status lg_completion_fim(const lg_service *s, lg_str prefix, lg_str suffix, c
     return from_err(st, &err, e);
 }
 
-lg_status lg_completion_sampling(const lg_service *s, const lg_json *body, bool fim, lg_job *job, lg_api_error *e)
+lg_status lg_completion_sampling(const lg_service *s, const lg_json *body, bool fim, lg_job *job,
+                                 lg_api_error *e)
 {
     const lg_json *temperature = lg_json_get(body, "temperature");
 

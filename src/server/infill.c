@@ -1,6 +1,6 @@
 /*
- * server/infill: the dialect of POST /infill (api.md 6.2), llama-server's form of fill in the middle. Editors send the
- * text on both sides of the cursor and pieces of other files.
+ * server/infill: the dialect of POST /infill (api.md 6.2), llama-server's form of fill in the middle. Editors
+ * send the text on both sides of the cursor and pieces of other files.
  */
 #include <string.h>
 

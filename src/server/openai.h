@@ -18,8 +18,8 @@ typedef struct lg_text {
 bool lg_text_add(lg_text *t, lg_arena *a, lg_str s);
 lg_str lg_text_str(const lg_text *t);
 
-/* The texts of all parts of one kind, joined in the arena; an empty one when there are none. False when the arena is
- * full. */
+/* The texts of all parts of one kind, joined in the arena; an empty one when there are none. False when the
+ * arena is full. */
 bool lg_openai_joined(const lg_parts *c, lg_event_kind kind, lg_arena *a, lg_str *out);
 /* Calls that ended. */
 size_t lg_openai_calls(const lg_parts *c);

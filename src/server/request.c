@@ -1,6 +1,6 @@
 /*
- * server/request: typed fields, sampling, stop strings, tool choice, response format, model policy, ids (request.h).
- * Thinking is in request_think.c, the common end of every parse in request_chat.c.
+ * server/request: typed fields, sampling, stop strings, tool choice, response format, model policy, ids
+ * (request.h). Thinking is in request_think.c, the common end of every parse in request_chat.c.
  */
 #include "server/request.h"
 
@@ -45,8 +45,8 @@ static lg_status wrong(lg_api_error *e, const char *at, const char *key, const c
     return lg_api_fail(e, LG_API_INVALID, path, "%s must be %s", path, must);
 }
 
-lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low, int64_t high, int64_t *out,
-                       lg_api_error *e)
+lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low, int64_t high,
+                       int64_t *out, lg_api_error *e)
 {
     const lg_json *j = field(o, key);
     char must[96];
@@ -64,8 +64,8 @@ lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_
     return LG_OK;
 }
 
-lg_status lg_field_num(const lg_json *o, const char *at, const char *key, double low, double high, double *out,
-                       lg_api_error *e)
+lg_status lg_field_num(const lg_json *o, const char *at, const char *key, double low, double high,
+                       double *out, lg_api_error *e)
 {
     const lg_json *j = field(o, key);
     char must[96];
@@ -112,7 +112,8 @@ static lg_status no_memory(const lg_job *job, lg_api_error *e)
 
 /* --- sampling --- */
 
-static lg_status read_bias(const lg_service *s, const lg_json *o, const char *at, lg_job *job, lg_api_error *e)
+static lg_status read_bias(const lg_service *s, const lg_json *o, const char *at, lg_job *job,
+                           lg_api_error *e)
 {
     const lg_json *map = field(o, "logit_bias");
     size_t n = lg_json_len(map);
@@ -160,8 +161,8 @@ static lg_status read_penalties(const lg_json *o, const char *at, lg_sampling *o
     return LG_OK;
 }
 
-lg_status lg_request_sampling(const lg_service *s, const lg_json *o, const char *at, unsigned have, lg_job *job,
-                              lg_api_error *e)
+lg_status lg_request_sampling(const lg_service *s, const lg_json *o, const char *at, unsigned have,
+                              lg_job *job, lg_api_error *e)
 {
     double temperature = s->set->temperature, top_p = s->set->top_p, min_p = s->set->min_p;
     int64_t top_k = s->set->top_k, seed = -1;
@@ -252,7 +253,8 @@ static lg_status allowed_tools(const lg_json *o, const lg_chat_tools *tools, lg_
         return lg_api_fail(e, LG_API_INVALID, "tool_choice.mode",
                            "tool_choice.mode must be \"auto\" or \"required\"");
     if (!lg_json_is(list, LG_JSON_ARRAY) || n == 0 || n > LG_CHAT_MAX_TOOLS)
-        return lg_api_fail(e, LG_API_INVALID, "tool_choice.tools", "tool_choice.tools must be an array of tools");
+        return lg_api_fail(e, LG_API_INVALID, "tool_choice.tools",
+                           "tool_choice.tools must be an array of tools");
     name = LG_NEW_N(a, lg_str, n);
     if (!name)
         return lg_api_fail(e, LG_API_INVALID, "tool_choice.tools", "the request needs too much memory");
@@ -273,13 +275,13 @@ static lg_status choice_word(lg_str word, const char *param, lg_tool_choice *out
     else if (lg_str_eqz(word, "required") || lg_str_eqz(word, "any"))
         out->mode = LG_CHOICE_REQUIRED;
     else
-        return lg_api_fail(e, LG_API_INVALID, param, "%s must be \"auto\", \"none\", \"required\" or an object",
-                           param);
+        return lg_api_fail(e, LG_API_INVALID, param,
+                           "%s must be \"auto\", \"none\", \"required\" or an object", param);
     return LG_OK;
 }
 
-lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools, lg_arena *a, lg_tool_choice *out,
-                                 lg_api_error *e)
+lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools, lg_arena *a,
+                                 lg_tool_choice *out, lg_api_error *e)
 {
     const lg_json *j = field(body, "tool_choice"), *old = field(body, "function_call");
     const char *param = j ? "tool_choice" : "function_call";
@@ -302,7 +304,8 @@ lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools
         LG_TRY(declared(tools, chosen_name(j), param, &out->only, e));
     }
     if (out->mode == LG_CHOICE_REQUIRED && tools->n == 0)
-        return lg_api_fail(e, LG_API_INVALID, param, "%s demands a call, but the request has no tools", param);
+        return lg_api_fail(e, LG_API_INVALID, param, "%s demands a call, but the request has no tools",
+                           param);
     if (out->mode == LG_CHOICE_REQUIRED && out->only.n == 0 && parallel && field(body, "parallel_tool_calls"))
         out->max_calls = MAX_PARALLEL_CALLS;
     return LG_OK;
@@ -310,8 +313,8 @@ lg_status lg_request_tool_choice(const lg_json *body, const lg_chat_tools *tools
 
 /* --- response format --- */
 
-lg_status lg_request_format_of(const lg_json *f, const char *param, const lg_json *holder, const char *schema_param,
-                               lg_format *out, lg_api_error *e)
+lg_status lg_request_format_of(const lg_json *f, const char *param, const lg_json *holder,
+                               const char *schema_param, lg_format *out, lg_api_error *e)
 {
     *out = (lg_format){.kind = LG_FORMAT_TEXT, .param = schema_param};
     if (!f || field_is(f, "type", "text"))
@@ -348,11 +351,12 @@ lg_status lg_request_format(const lg_json *body, lg_format *out, lg_api_error *e
         if (field(body, refused[i]))
             return lg_api_fail(e, LG_API_INVALID, refused[i], "%s is not supported; use response_format",
                                refused[i]);
-    LG_TRY(lg_request_format_of(f, "response_format", field(f, "json_schema"), "response_format.json_schema.schema",
-                                out, e));
+    LG_TRY(lg_request_format_of(f, "response_format", field(f, "json_schema"),
+                                "response_format.json_schema.schema", out, e));
     for (size_t i = 0; i < sizeof alias / sizeof *alias && out->kind == LG_FORMAT_TEXT; i++)
         if (alias[i].schema)
-            *out = (lg_format){.kind = LG_FORMAT_JSON_SCHEMA, .schema = alias[i].schema, .param = alias[i].param};
+            *out = (lg_format){
+                .kind = LG_FORMAT_JSON_SCHEMA, .schema = alias[i].schema, .param = alias[i].param};
     return LG_OK;
 }
 
@@ -389,7 +393,8 @@ void lg_random_id(const char *prefix, char *out, size_t n)
     unsigned char bits[DIGITS];
     size_t at = strlen(prefix);
 
-    if (getentropy(bits, sizeof bits) != 0) { // never on the systems we know; unguessable no more, still unique
+    // never on the systems we know; unguessable no more, still unique
+    if (getentropy(bits, sizeof bits) != 0) {
         static atomic_uint_fast64_t count;
         for (size_t i = 0; i < sizeof bits; i++) {
             uint64_t seed[2] = {lg_now_ns(), atomic_fetch_add(&count, 1)};

@@ -1,8 +1,9 @@
 /*
- * server/request_chat: the common end of every parse: what a chat-like request or a raw prompt becomes as a job.
+ * server/request_chat: the common end of every parse: what a chat-like request or a raw prompt becomes as a
+ * job.
  *
- * Surprise: a prompt may be rendered twice. Whether the model thinks depends on the output limit, the limit on the
- * room that the prompt leaves, and the prompt says whether the model thinks.
+ * Surprise: a prompt may be rendered twice. Whether the model thinks depends on the output limit, the limit
+ * on the room that the prompt leaves, and the prompt says whether the model thinks.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +15,8 @@ enum { DEFAULT_LIMIT = 32768 }; /* max_new_tokens of the checkpoint's generation
 
 /* --- the replay memory --- */
 
-// What the client left out of an assistant turn, or spelled in another way than the model: its reasoning, and the
-// ids of its calls.
+// What the client left out of an assistant turn, or spelled in another way than the model: its reasoning, and
+// the ids of its calls.
 static lg_status recall_message(const lg_service *s, lg_chat_message *m, lg_arena *a)
 {
     lg_chat_call *call = NULL;
@@ -66,11 +67,12 @@ static lg_status context_exceeded(int64_t n_prompt, int64_t n_ctx, lg_api_error 
     long long p = (long long)n_prompt, n = (long long)n_ctx;
 
     // agents match on these words to decide that they must compact (api.md 1.8)
-    (void)lg_api_fail(e, LG_API_INVALID, "messages",
-                      "This model's maximum context length is %lld tokens. However, your prompt contains %lld tokens "
-                      "(prompt is too long: %lld tokens > %lld maximum; the request exceeds the available context "
-                      "size).",
-                      n, p, p, n);
+    (void)lg_api_fail(
+        e, LG_API_INVALID, "messages",
+        "This model's maximum context length is %lld tokens. However, your prompt contains %lld tokens "
+        "(prompt is too long: %lld tokens > %lld maximum; the request exceeds the available context "
+        "size).",
+        n, p, p, n);
     (void)snprintf(e->code, sizeof e->code, "context_length_exceeded");
     e->n_prompt_tokens = n_prompt;
     e->n_ctx = n_ctx;

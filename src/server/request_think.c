@@ -29,7 +29,8 @@ static void set_budget(lg_think_ask *ask, int64_t budget)
     ask->budget = budget;
 }
 
-static lg_status read_effort(const lg_json *o, const char *at, const char *key, lg_think_ask *ask, lg_api_error *e)
+static lg_status read_effort(const lg_json *o, const char *at, const char *key, lg_think_ask *ask,
+                             lg_api_error *e)
 {
     lg_str word = {0};
     char path[96];
@@ -44,12 +45,13 @@ static lg_status read_effort(const lg_json *o, const char *at, const char *key, 
         }
     }
     (void)snprintf(path, sizeof path, "%s%s", at, key);
-    return lg_api_fail(e, LG_API_INVALID, path,
-                       "%s must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"", path);
+    return lg_api_fail(
+        e, LG_API_INVALID, path,
+        "%s must be \"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"", path);
 }
 
-static lg_status read_budget(const lg_json *o, const char *at, const char *key, int64_t low, lg_think_ask *ask,
-                             lg_api_error *e)
+static lg_status read_budget(const lg_json *o, const char *at, const char *key, int64_t low,
+                             lg_think_ask *ask, lg_api_error *e)
 {
     int64_t budget = INT64_MIN;
 
@@ -88,7 +90,8 @@ static lg_status read_thinking(const lg_json *body, lg_think_ask *ask, outright 
         *said = (outright){true, false};
         return LG_OK;
     }
-    if (lg_str_eqz(type, "adaptive")) { // the model decides: on, but not a wish that a small limit must honour
+    // the model decides: on, but not a wish that a small limit must honour
+    if (lg_str_eqz(type, "adaptive")) {
         ask->on = ask->on || !ask->explicitly;
         return LG_OK;
     }
@@ -101,7 +104,9 @@ static lg_status read_thinking(const lg_json *body, lg_think_ask *ask, outright 
 
 static lg_history history_of(const char *word)
 {
-    return strcmp(word, "all") == 0 ? LG_HISTORY_ALL : strcmp(word, "none") == 0 ? LG_HISTORY_NONE : LG_HISTORY_TAIL;
+    return strcmp(word, "all") == 0    ? LG_HISTORY_ALL
+           : strcmp(word, "none") == 0 ? LG_HISTORY_NONE
+                                       : LG_HISTORY_TAIL;
 }
 
 static lg_status read_history(const lg_json *body, const lg_json *kwargs, lg_history *out, lg_api_error *e)

@@ -1,6 +1,6 @@
 /*
- * server/responses: the dialect of POST /v1/responses (api.md 5): the request, the response object, the terminal
- * events. Items are in responses_items.c, input in responses_input.c, tools in responses_tools.c.
+ * server/responses: the dialect of POST /v1/responses (api.md 5): the request, the response object, the
+ * terminal events. Items are in responses_items.c, input in responses_input.c, tools in responses_tools.c.
  */
 #include <stdio.h>
 #include <string.h>
@@ -152,7 +152,8 @@ static const char *error_code(const lg_api_error *e)
 }
 
 // `error` NULL: none.
-static void response_json(lg_jsonw *w, const char *key, lg_job *job, const char *status, const lg_api_error *error)
+static void response_json(lg_jsonw *w, const char *key, lg_job *job, const char *status,
+                          const lg_api_error *error)
 {
     const lg_rstate *t = job->state;
 
@@ -170,7 +171,8 @@ static void response_json(lg_jsonw *w, const char *key, lg_job *job, const char 
         lg_jsonw_null(w, "error");
     }
     lg_jsonw_raw(w, "incomplete_details",
-                 strcmp(status, "incomplete") == 0 ? LG_STR("{\"reason\":\"max_output_tokens\"}") : LG_STR("null"));
+                 strcmp(status, "incomplete") == 0 ? LG_STR("{\"reason\":\"max_output_tokens\"}")
+                                                   : LG_STR("null"));
     echo(w, t, "instructions", "null");
     echo(w, t, "max_output_tokens", "null");
     lg_jsonw_str(w, "model", lg_openai_model(job, t->s->model_id));
@@ -196,7 +198,8 @@ static void response_json(lg_jsonw *w, const char *key, lg_job *job, const char 
     lg_jsonw_close(w, '}');
 }
 
-static void response_frame(lg_job *job, const char *type, const char *status, const lg_api_error *error, lg_buf *out)
+static void response_frame(lg_job *job, const char *type, const char *status, const lg_api_error *error,
+                           lg_buf *out)
 {
     lg_jsonw w = lg_rframe_begin(job->state, type, out);
 

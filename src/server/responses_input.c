@@ -1,8 +1,8 @@
 /*
  * server/responses_input: the items of a Responses request -> messages (api.md 5.1).
  *
- * Reasoning, text and calls of the model that follow one another are one assistant turn. Items of an unknown kind are
- * left out with a line in the log: clients send kinds that we have never seen.
+ * Reasoning, text and calls of the model that follow one another are one assistant turn. Items of an unknown
+ * kind are left out with a line in the log: clients send kinds that we have never seen.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,8 @@ static bool is(const lg_json *o, const char *key, const char *value)
 
 static lg_status no_memory(const reader *r)
 {
-    return lg_api_fail(r->e, LG_API_INVALID, "input", "the request needs more than %zu bytes of memory", r->a->limit);
+    return lg_api_fail(r->e, LG_API_INVALID, "input", "the request needs more than %zu bytes of memory",
+                       r->a->limit);
 }
 
 static lg_status wrong(const reader *r, size_t index, const char *key, const char *must)
@@ -63,7 +64,8 @@ enum { SEAL_TAG = 16 };
 
 static void seal_tag(lg_str text, char out[SEAL_TAG + 1])
 {
-    (void)snprintf(out, SEAL_TAG + 1, "%016llx", (unsigned long long)lg_hash_64(text.p, text.n, 0x6C61676F6F6E));
+    (void)snprintf(out, SEAL_TAG + 1, "%016llx",
+                   (unsigned long long)lg_hash_64(text.p, text.n, 0x6C61676F6F6E));
 }
 
 void lg_responses_seal(lg_str text, lg_buf *out)
@@ -124,11 +126,12 @@ static void flush(reader *r)
     turn *t = &r->turn;
 
     if (t->any)
-        r->message[r->n++] = (lg_chat_message){.role = LG_ROLE_ASSISTANT,
-                                               .content = lg_text_str(&t->content),
-                                               .reasoning = t->reasoned ? lg_text_str(&t->reasoning) : (lg_str){0},
-                                               .call = t->call,
-                                               .n_call = t->n_call};
+        r->message[r->n++] =
+            (lg_chat_message){.role = LG_ROLE_ASSISTANT,
+                              .content = lg_text_str(&t->content),
+                              .reasoning = t->reasoned ? lg_text_str(&t->reasoning) : (lg_str){0},
+                              .call = t->call,
+                              .n_call = t->n_call};
     *t = (turn){0};
 }
 
@@ -227,7 +230,8 @@ static lg_status read_function_call(reader *r, const lg_json *item, size_t index
 }
 
 // A call whose arguments are the members of an object; its type, what is null and what is empty say nothing.
-static lg_status read_object_call(reader *r, const lg_json *item, size_t index, const char *name, const char *key)
+static lg_status read_object_call(reader *r, const lg_json *item, size_t index, const char *name,
+                                  const char *key)
 {
     const lg_json *object = field(item, key);
     lg_chat_call call = {.name = lg_str_of(name)};
@@ -262,7 +266,8 @@ static lg_status read_output(reader *r, const lg_json *item, size_t index)
 {
     const lg_json *output = field(item, "output");
     lg_chat_message m = {.role = LG_ROLE_TOOL};
-    bool parts = lg_json_is(output, LG_JSON_ARRAY) && lg_json_len(output) > 0 && field(lg_json_at(output, 0), "type");
+    bool parts =
+        lg_json_is(output, LG_JSON_ARRAY) && lg_json_len(output) > 0 && field(lg_json_at(output, 0), "type");
     char path[64];
     lg_err err = {0};
 
@@ -299,7 +304,8 @@ static lg_status read_message(reader *r, const lg_json *item, size_t index)
     lg_err err = {0};
 
     (void)snprintf(path, sizeof path, "input[%zu].content", index);
-    if (lg_chat_json_content(field(item, "content"), r->s->set->drop_images, path, r->a, &text, &err) != LG_OK)
+    if (lg_chat_json_content(field(item, "content"), r->s->set->drop_images, path, r->a, &text, &err) !=
+        LG_OK)
         return lg_api_from_err(r->e, &err);
     if (is(item, "role", "assistant")) {
         r->turn.any = true;
@@ -335,11 +341,13 @@ static lg_status read_item(reader *r, const lg_json *item, size_t index)
         lg_str_eqz(type, "local_shell_call_output") || lg_str_eqz(type, "shell_call_output") ||
         lg_str_eqz(type, "apply_patch_call_output"))
         return read_output(r, item, index);
-    LG_INFO("responses", "item left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64), type.n ? type.p : "");
+    LG_INFO("responses", "item left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64),
+            type.n ? type.p : "");
     return LG_OK;
 }
 
-lg_status lg_responses_input(const lg_service *s, const lg_json *body, lg_arena *a, lg_chat *c, lg_api_error *e)
+lg_status lg_responses_input(const lg_service *s, const lg_json *body, lg_arena *a, lg_chat *c,
+                             lg_api_error *e)
 {
     const lg_json *input = field(body, "input"), *instructions = field(body, "instructions");
     reader r = {.s = s, .a = a, .e = e};

@@ -22,10 +22,10 @@ typedef struct lg_rtools {
     lg_chat_tools chat;
 } lg_rtools;
 
-/* Reads `tools`. What the model cannot use is left out with a line in the log. *made receives a document with the
- * schemas of tools that come without one; it outlives the tools. */
-LG_NODISCARD lg_status lg_responses_tools(const lg_json *tools, lg_arena *a, lg_json_doc **made, lg_rtools *out,
-                                          lg_api_error *e);
+/* Reads `tools`. What the model cannot use is left out with a line in the log. *made receives a document with
+ * the schemas of tools that come without one; it outlives the tools. */
+LG_NODISCARD lg_status lg_responses_tools(const lg_json *tools, lg_arena *a, lg_json_doc **made,
+                                          lg_rtools *out, lg_api_error *e);
 /* The tool that the model calls `name`; NULL when it was not declared. */
 const lg_rtool *lg_responses_tool(const lg_rtools *t, lg_str name);
 /* "SPACE__NAME", or NAME when it begins so already or there is no namespace. p NULL: the arena is full. */

@@ -1,9 +1,9 @@
 /*
- * server/responses_items: what the model writes -> output items, one after the other, with the events of their life
- * (api.md 5.4). The same items, ids and texts stand in the events and in the final object.
+ * server/responses_items: what the model writes -> output items, one after the other, with the events of
+ * their life (api.md 5.4). The same items, ids and texts stand in the events and in the final object.
  *
- * Surprise: a custom tool takes free text, but the model writes JSON with one string. The string is unescaped while it
- * arrives when it is called `input`; under another name it is known only at the end.
+ * Surprise: a custom tool takes free text, but the model writes JSON with one string. The string is unescaped
+ * while it arrives when it is called `input`; under another name it is known only at the end.
  */
 #include <stdio.h>
 #include <string.h>
@@ -109,7 +109,8 @@ static void shell_action(lg_jsonw *w, const lg_ritem *it)
 static void call_json(lg_jsonw *w, const lg_ritem *it)
 {
     lg_rtool_kind kind = it->tool ? it->tool->kind : LG_RTOOL_FUNCTION;
-    static const char *const type[] = {[LG_RTOOL_FUNCTION] = "function_call", [LG_RTOOL_CUSTOM] = "custom_tool_call",
+    static const char *const type[] = {[LG_RTOOL_FUNCTION] = "function_call",
+                                       [LG_RTOOL_CUSTOM] = "custom_tool_call",
                                        [LG_RTOOL_SHELL] = "local_shell_call"};
 
     lg_jsonw_strz(w, "type", type[kind]);
@@ -188,8 +189,8 @@ static void text_frame(lg_rstate *t, const char *type, const char *index_key, co
     lg_rframe_end(&w);
 }
 
-static void part_frame(lg_rstate *t, const char *type, const char *index_key, const char *part_type, lg_str text,
-                       const lg_ritem *it, lg_buf *out)
+static void part_frame(lg_rstate *t, const char *type, const char *index_key, const char *part_type,
+                       lg_str text, const lg_ritem *it, lg_buf *out)
 {
     lg_jsonw w = item_frame(t, type, it, out);
 
@@ -236,7 +237,8 @@ static size_t unescape(const char *p, size_t n, char out[4], int *n_out)
     cp = hex4(p + 2);
     if (cp >= 0xD800 && cp < 0xDC00 && n < 12)
         return 0;
-    if (cp >= 0xD800 && cp < 0xDC00 && p[6] == '\\' && p[7] == 'u' && hex4(p + 8) >= 0xDC00 && hex4(p + 8) < 0xE000) {
+    if (cp >= 0xD800 && cp < 0xDC00 && p[6] == '\\' && p[7] == 'u' && hex4(p + 8) >= 0xDC00 &&
+        hex4(p + 8) < 0xE000) {
         *n_out = lg_utf8_put(0x10000 + ((cp - 0xD800) << 10) + (hex4(p + 8) - 0xDC00), out);
         return 12;
     }
@@ -277,7 +279,8 @@ static bool scan_input(lg_ritem *it, lg_arena *a)
     return true;
 }
 
-// The input when the model called it otherwise: `input` anywhere, else the only string, else the arguments as they are.
+// The input when the model called it otherwise: `input` anywhere, else the only string, else the arguments as
+// they are.
 static bool find_input(lg_ritem *it, lg_arena *a)
 {
     lg_json_limits limits = {.max_bytes = it->text.n, .max_depth = ARGUMENTS_DEPTH, .repair = true};
@@ -294,7 +297,8 @@ static bool find_input(lg_ritem *it, lg_arena *a)
         n_string += lg_json_is(lg_json_member(lg_json_root(doc), i, NULL), LG_JSON_STRING);
     for (size_t i = 0; n_string == 1 && !lg_json_is(found, LG_JSON_STRING); i++)
         found = lg_json_member(lg_json_root(doc), i, NULL);
-    ok = lg_text_add(&it->raw, a, lg_json_is(found, LG_JSON_STRING) ? lg_json_str(found) : lg_text_str(&it->text));
+    ok = lg_text_add(&it->raw, a,
+                     lg_json_is(found, LG_JSON_STRING) ? lg_json_str(found) : lg_text_str(&it->text));
     lg_json_free(doc);
     return ok;
 }
@@ -336,10 +340,11 @@ static void show_text(lg_rstate *t, lg_ritem *it, lg_str text, lg_buf *out)
         text_frame(t, "response.output_text.delta", "content_index", "delta", text, it, out);
     } else {
         if (!it->part && t->summary)
-            part_frame(t, "response.reasoning_summary_part.added", "summary_index", "summary_text", LG_STR(""), it,
-                       out);
+            part_frame(t, "response.reasoning_summary_part.added", "summary_index", "summary_text",
+                       LG_STR(""), it, out);
         if (!it->part) // the SDK takes no delta before its part was announced
-            part_frame(t, "response.content_part.added", "content_index", "reasoning_text", LG_STR(""), it, out);
+            part_frame(t, "response.content_part.added", "content_index", "reasoning_text", LG_STR(""), it,
+                       out);
         if (t->summary)
             text_frame(t, "response.reasoning_summary_text.delta", "summary_index", "delta", text, it, out);
         text_frame(t, "response.reasoning_text.delta", "content_index", "delta", text, it, out);
@@ -410,14 +415,16 @@ static void close_call(lg_job *job, lg_ritem *it, lg_buf *out)
     if (kind == LG_RTOOL_CUSTOM && !it->direct && !it->cut) {
         t->failed = !find_input(it, &job->arena) || t->failed;
         if (shows(job) && it->raw.n > 0)
-            text_frame(t, "response.custom_tool_call_input.delta", NULL, "delta", lg_text_str(&it->raw), it, out);
+            text_frame(t, "response.custom_tool_call_input.delta", NULL, "delta", lg_text_str(&it->raw), it,
+                       out);
     }
     if (!shows(job))
         return;
     if (kind == LG_RTOOL_CUSTOM)
         text_frame(t, "response.custom_tool_call_input.done", NULL, "input", lg_text_str(&it->raw), it, out);
     else if (kind == LG_RTOOL_FUNCTION)
-        text_frame(t, "response.function_call_arguments.done", NULL, "arguments", lg_text_str(&it->text), it, out);
+        text_frame(t, "response.function_call_arguments.done", NULL, "arguments", lg_text_str(&it->text), it,
+                   out);
 }
 
 void lg_responses_close(lg_job *job, bool cut, lg_buf *out)

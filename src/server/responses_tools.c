@@ -1,6 +1,6 @@
 /*
- * server/responses_tools: the tools of a Responses request -> the one canonical form, and back from the name that the
- * model calls to the tool as the client knows it (api.md 5.3).
+ * server/responses_tools: the tools of a Responses request -> the one canonical form, and back from the name
+ * that the model calls to the tool as the client knows it (api.md 5.3).
  */
 #include <stdio.h>
 #include <string.h>
@@ -81,7 +81,8 @@ static lg_status add(reader *r, lg_rtool tool, lg_str description, const lg_json
 {
     lg_err err = {0};
 
-    if (!tool.flat.p || lg_chat_tool_text(tool.flat, description, parameters, r->a, &r->text[r->n], &err) != LG_OK)
+    if (!tool.flat.p ||
+        lg_chat_tool_text(tool.flat, description, parameters, r->a, &r->text[r->n], &err) != LG_OK)
         return no_memory(r->a, e);
     r->tool[r->n] = tool;
     r->typed[r->n] = (lg_tool){.name = tool.flat, .parameters = parameters};
@@ -113,8 +114,8 @@ static lg_status read_function(reader *r, const lg_json *t, lg_str space, const 
     if (parameters && !lg_json_is(parameters, LG_JSON_OBJECT))
         return wrong(e, path, "parameters", "a JSON Schema object");
     (void)lg_json_bool(field(f, "strict"), &strict);
-    return add(r, (lg_rtool){LG_RTOOL_FUNCTION, lg_responses_flat(space, name, r->a), space, name}, description,
-               parameters, strict, e);
+    return add(r, (lg_rtool){LG_RTOOL_FUNCTION, lg_responses_flat(space, name, r->a), space, name},
+               description, parameters, strict, e);
 }
 
 // A tool of free text: one string, with the grammar that it follows in the description.
@@ -129,7 +130,8 @@ static lg_status read_custom(reader *r, const lg_json *t, const char *path, lg_a
     if (name.n == 0)
         return wrong(e, path, "name", "a non-empty string");
     if (grammar.n > 0) {
-        if (!lg_text_add(&all, r->a, description) || (description.n > 0 && !lg_text_add(&all, r->a, LG_STR("\n\n"))) ||
+        if (!lg_text_add(&all, r->a, description) ||
+            (description.n > 0 && !lg_text_add(&all, r->a, LG_STR("\n\n"))) ||
             !lg_text_add(&all, r->a, grammar))
             return no_memory(r->a, e);
         description = lg_text_str(&all);
@@ -150,10 +152,12 @@ static lg_status read_tool(reader *r, const lg_json *t, const char *path, lg_api
     if (type_is(t, "local_shell") || type_is(t, "shell")) {
         const lg_json *schema = own_schema(r, "shell");
         lg_str name = LG_STR("local_shell");
-        return schema ? add(r, (lg_rtool){LG_RTOOL_SHELL, name, {0}, name}, LG_STR("Run a command."), schema, false, e)
+        return schema ? add(r, (lg_rtool){LG_RTOOL_SHELL, name, {0}, name}, LG_STR("Run a command."), schema,
+                            false, e)
                       : no_memory(r->a, e);
     }
-    LG_DEBUG("responses", "tool left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64), type.n ? type.p : "");
+    LG_DEBUG("responses", "tool left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64),
+             type.n ? type.p : "");
     return LG_OK;
 }
 
@@ -183,7 +187,8 @@ static size_t count(const lg_json *tools)
     return n;
 }
 
-lg_status lg_responses_tools(const lg_json *tools, lg_arena *a, lg_json_doc **made, lg_rtools *out, lg_api_error *e)
+lg_status lg_responses_tools(const lg_json *tools, lg_arena *a, lg_json_doc **made, lg_rtools *out,
+                             lg_api_error *e)
 {
     size_t n = count(tools);
     reader r = {.a = a, .made = made};
