@@ -31,6 +31,7 @@ libpcre2-dev    # regular expressions of the tokenizer
 libinih-dev     # lagoon.conf
 libxxhash-dev   # checksums
 libedit-dev     # line editing in chat
+libmicrohttpd-dev # HTTP and TLS of the server
 libcmocka-dev   # unit tests, which are configured with the rest
 "
 apt_test="
@@ -51,6 +52,7 @@ jansson
 pcre2
 inih
 xxhash
+libmicrohttpd
 cmocka
 "
 brew_test="
