@@ -109,6 +109,9 @@ void lg_openai_timings_json(lg_jsonw *w, const lg_gen_stats *s)
     lg_jsonw_int(w, "predicted_n", s->output_tokens);
     rate(w, s->output_tokens, s->decode_us, "predicted_ms", "predicted_per_token_ms", "predicted_per_second");
     lg_jsonw_close(w, '}');
+    lg_jsonw_open(w, "x_lagoon", '{');
+    lg_jsonw_int(w, "seed", (int64_t)s->seed);
+    lg_jsonw_close(w, '}');
 }
 
 const char *lg_openai_finish(lg_finish f)
