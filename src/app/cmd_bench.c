@@ -100,6 +100,20 @@ static void on_step(void *ctx, int done, int total)
     lg_bar_update(ctx, (uint64_t)done, (uint64_t)total);
 }
 
+/* A card makes synthetic weights itself, faster than they could be sent there. */
+static bool device_fills(bench *b)
+{
+    lg_engine_params p = lg_app_engine_settings(b->app);
+    lg_backend *dev = NULL;
+    bool fills;
+
+    if (lg_backend_open(&p.backend, &dev, NULL) != LG_OK)
+        return false;
+    fills = !dev->info.maps_weights;
+    lg_backend_close(dev);
+    return fills;
+}
+
 static lg_status make_synthetic(bench *b, lg_err *err)
 {
     lg_synth *s = NULL;
@@ -116,7 +130,9 @@ static lg_status make_synthetic(bench *b, lg_err *err)
             (void)snprintf(b->name, sizeof b->name, "%s", lg_synth_name(s));
         lg_bar_start(&b->bar, "making weights", LG_BAR_BYTES, b->app->set.color, b->app->common.quiet);
         st = lg_synth_make(s, &(lg_synth_job){.pool = pool, .progress = on_progress, .ctx = &b->bar,
-                                              .cancel = b->app->cancel}, &b->synth, err);
+                                              .cancel = b->app->cancel,
+                                              .unfilled = device_fills(b)},
+                           &b->synth, err);
         lg_bar_end(&b->bar, st == LG_OK);
         b->have_synth = st == LG_OK;
     }

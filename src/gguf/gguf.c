@@ -271,6 +271,11 @@ const lg_gguf_tensor *lg_gguf_tensor_at(const lg_gguf *g, size_t i)
     return &g->tensors.at[i];
 }
 
+void lg_gguf_set_made(lg_gguf *g, size_t i, const struct lg_made *made)
+{
+    g->tensors.at[i].made = made;
+}
+
 const lg_gguf_tensor *lg_gguf_find_tensor(const lg_gguf *g, lg_str name)
 {
     size_t i = lg_index_find(&g->tensors.index, g->tensors.at, sizeof *g->tensors.at, name);

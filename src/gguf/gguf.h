@@ -49,6 +49,7 @@ typedef struct lg_gguf_tensor {
     size_t bytes;
     int part;        /* 0-based file of a split model */
     uint64_t offset; /* absolute, in that file */
+    const struct lg_made *made; /* NULL, or how data would be made: then it is not there (lg_gguf_set_made) */
 } lg_gguf_tensor;
 
 typedef struct lg_gguf lg_gguf;
@@ -60,6 +61,9 @@ LG_NODISCARD lg_status lg_gguf_open(const char *path, lg_gguf **out, lg_err *err
 LG_NODISCARD lg_status lg_gguf_open_mem(const char *name, const void *p, size_t n, lg_gguf **out,
                                         lg_err *err);
 void lg_gguf_close(lg_gguf *g); /* takes NULL */
+/* Of a model in memory whose maker did not fill in tensor i: who loads it makes it. `made` (backend/backend.h) is
+ * borrowed and must outlive the reader. */
+void lg_gguf_set_made(lg_gguf *g, size_t i, const struct lg_made *made);
 
 int lg_gguf_version(const lg_gguf *g);
 int lg_gguf_parts(const lg_gguf *g);

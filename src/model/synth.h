@@ -58,6 +58,7 @@ typedef struct lg_synth_job {
     lg_progress progress; /* called on the caller's thread; may be NULL */
     void *ctx;
     const atomic_bool *cancel; /* may be NULL; LG_E_CANCELLED when it is set */
+    bool unfilled;             /* lg_synth_make: leave the data to the backend (lg_source.made) */
 } lg_synth_job;
 
 /* Write the model to `path`; nothing is left there on failure. */
@@ -69,6 +70,7 @@ typedef struct lg_synth_model {
     lg_gguf *gguf;
     void *mem;
     size_t bytes;
+    lg_made *made; /* unfilled: of each tensor */
 } lg_synth_model;
 LG_NODISCARD lg_status lg_synth_make(const lg_synth *s, const lg_synth_job *job, lg_synth_model *out,
                                      lg_err *err);

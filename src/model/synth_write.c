@@ -154,6 +154,20 @@ static lg_status fill_memory(const lg_synth *s, const lg_gguf *g, const lg_synth
     return LG_OK;
 }
 
+// How each tensor would be filled, for a backend that does it itself.
+static lg_status leave_to_backend(const lg_synth *s, lg_synth_model *m, lg_err *err)
+{
+    m->made = calloc(s->n_tensors, sizeof *m->made);
+    if (!m->made)
+        return LG_FAIL(err, LG_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        m->made[i] = (lg_made){.seed = s->seed, .index = (uint32_t)i, .mean = s->tensor[i].mean,
+                               .spread = s->tensor[i].spread};
+        lg_gguf_set_made(m->gguf, i, &m->made[i]);
+    }
+    return LG_OK;
+}
+
 lg_status lg_synth_make(const lg_synth *s, const lg_synth_job *job, lg_synth_model *out, lg_err *err)
 {
     lg_synth_model m = {0};
@@ -180,7 +194,7 @@ lg_status lg_synth_make(const lg_synth *s, const lg_synth_job *job, lg_synth_mod
     memcpy(m.mem, header.p, header.n);
     st = lg_gguf_open_mem(lg_synth_name(s), m.mem, m.bytes, &m.gguf, err);
     if (st == LG_OK)
-        st = fill_memory(s, m.gguf, job, err);
+        st = job->unfilled ? leave_to_backend(s, &m, err) : fill_memory(s, m.gguf, job, err);
 out:
     if (st == LG_OK)
         *out = m;
@@ -194,6 +208,7 @@ out:
 void lg_synth_unmake(lg_synth_model *m)
 {
     lg_gguf_close(m->gguf);
+    free(m->made);
     if (m->mem)
         (void)munmap(m->mem, m->bytes);
     *m = (lg_synth_model){0};

@@ -277,6 +277,7 @@ static lg_status resolve(const lg_gguf *g, const lg_hparams *hp, int layer, cons
     f.src.type = t->type;
     f.src.data = t->data;
     f.src.bytes = t->bytes;
+    f.src.made = t->made;
     LG_TRY(read_scale(g, layer, w, &f.src, err));
     *out = f;
     return LG_OK;

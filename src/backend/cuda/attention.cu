@@ -428,14 +428,15 @@ DEV float quad_sum(float v)
 
 /* ---- few rows ---- */
 
-enum { SPAN_WARPS = LG_CU_SPAN / LG_KV_BLOCK };
+enum { SPAN_WARPS = 8, WARP_KEYS = LG_CU_SPAN / SPAN_WARPS, KEY_TILES = WARP_KEYS / 8, ACC_STRIDE = HEAD + 4 };
 
-// A block a (KV head, span, row); a warp a block of 64 keys; up to 16 query heads share it.
+// A block a (KV head, span, row); warps share its keys; up to 16 query heads share them.
 template <int TYPE>
 static __global__ void __launch_bounds__(32 * SPAN_WARPS)
     attn_span_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
-    __shared__ float s_max[SPAN_WARPS][Q_ROWS], s_sum[SPAN_WARPS][Q_ROWS], s_acc[Q_ROWS][HEAD + 4];
+    extern __shared__ __align__(16) float s_acc[]; // [warp][head][ACC_STRIDE]
+    __shared__ float s_max[SPAN_WARPS][Q_ROWS], s_sum[SPAN_WARPS][Q_ROWS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles;
     int head0 = kv_head * a.group + (int)blockIdx.y % tiles * Q_ROWS, row = a.row0 + (int)blockIdx.x;
@@ -445,24 +446,26 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS)
     if (row >= step_rows(step, a.rows))
         return;
     long long p = step->pos + row, lo = first_visible(a.kv, p);
-    long long span = (lo / LG_CU_SPAN + blockIdx.z) * LG_CU_SPAN, start = span + warp * LG_KV_BLOCK;
+    long long span = (lo / LG_CU_SPAN + blockIdx.z) * LG_CU_SPAN, start = span + warp * WARP_KEYS;
     if (span > p)
         return;
-    int from = (int)max(lo - start, 0ll), to = (int)min(p + 1 - start, (long long)LG_KV_BLOCK);
+    int from = (int)max(lo - start, 0ll), to = (int)min(p + 1 - start, (long long)WARP_KEYS);
     float max_a = -INFINITY, max_b = -INFINITY, sum_a = 0.0f, sum_b = 0.0f, acc[16][4];
-    unsigned prob[8][2];
+    unsigned prob[KEY_TILES][2];
 
 #pragma unroll
     for (int j = 0; j < 16; j++)
         acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
     if (from < to) {
-        const uint8_t *k = kv_tile(a.kv, start, kv_head, false), *v = kv_tile(a.kv, start, kv_head, true);
+        size_t in_tile = (size_t)(start % LG_KV_BLOCK) * a.kv.row_bytes;
+        const uint8_t *k = kv_tile(a.kv, start, kv_head, false) + in_tile;
+        const uint8_t *v = kv_tile(a.kv, start, kv_head, true) + in_tile;
         const float *q = a.q + (size_t)row * (size_t)a.q_stride + (size_t)head0 * HEAD;
-        float s[8][4];
+        float s[KEY_TILES][4];
         unsigned qf[8][4];
         load_q(g < heads ? q + g * HEAD : NULL, g + 8 < heads ? q + (g + 8) * HEAD : NULL, lane, a.scale, qf);
 #pragma unroll
-        for (int n = 0; n < 8; n++) {
+        for (int n = 0; n < KEY_TILES; n++) {
             int key = 8 * n + g;
             uint4 kf[4] = {};
             s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
@@ -473,7 +476,7 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS)
             qk(s[n], qf, kf);
         }
 #pragma unroll
-        for (int n = 0; n < 8; n++)
+        for (int n = 0; n < KEY_TILES; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 int key = 8 * n + 2 * t + e;
@@ -486,7 +489,7 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS)
         max_a = quad_max(max_a);
         max_b = quad_max(max_b);
 #pragma unroll
-        for (int n = 0; n < 8; n++) {
+        for (int n = 0; n < KEY_TILES; n++) {
             float x0 = __expf(s[n][0] - max_a), x1 = __expf(s[n][1] - max_a);
             float y0 = __expf(s[n][2] - max_b), y1 = __expf(s[n][3] - max_b);
             sum_a += x0 + x1;
@@ -497,7 +500,7 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS)
         sum_a = quad_sum(sum_a);
         sum_b = quad_sum(sum_b);
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
+        for (int n = 0; n < KEY_TILES / 2; n++) {
             const unsigned pf[4] = {prob[2 * n][0], prob[2 * n][1], prob[2 * n + 1][0], prob[2 * n + 1][1]};
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -524,19 +527,17 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS)
     }
     float scale_a = max_a == -INFINITY ? 0.0f : __expf(max_a - top_a);
     float scale_b = max_b == -INFINITY ? 0.0f : __expf(max_b - top_b);
-    for (int w = 0; w < SPAN_WARPS; w++) { // in order, so that the sums are the same every time
-        if (w == warp)
 #pragma unroll
-            for (int j = 0; j < 16; j++)
+    for (int j = 0; j < 16; j++)
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
-                    float x = acc[j][e] * scale_a, y = acc[j][2 + e] * scale_b;
-                    s_acc[g][d] = w == 0 ? x : s_acc[g][d] + x;
-                    s_acc[g + 8][d] = w == 0 ? y : s_acc[g + 8][d] + y;
-                }
-        __syncthreads();
-    }
+        for (int e = 0; e < 2; e++) {
+            int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
+            if (g < heads)
+                s_acc[(warp * heads + g) * ACC_STRIDE + d] = acc[j][e] * scale_a;
+            if (g + 8 < heads)
+                s_acc[(warp * heads + g + 8) * ACC_STRIDE + d] = acc[j][2 + e] * scale_b;
+        }
+    __syncthreads();
     for (int h = warp; h < heads; h += SPAN_WARPS) {
         float *node = node_at(a, row, head0 + h, (int)blockIdx.z), max = -INFINITY, sum = 0.0f;
         for (int w = 0; w < SPAN_WARPS; w++)
@@ -548,8 +549,13 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS)
             node[0] = max;
             node[1] = sum;
         }
-        for (int i = lane; i < HEAD; i += 32)
-            node[2 + i] = s_acc[h][i];
+        for (int i = lane; i < HEAD; i += 32) {
+            float sum_i = 0.0f;
+#pragma unroll
+            for (int w = 0; w < SPAN_WARPS; w++) // in order, so that the sums are the same every time
+                sum_i += s_acc[(w * heads + h) * ACC_STRIDE + i];
+            node[2 + i] = sum_i;
+        }
     }
 }
 
@@ -762,13 +768,14 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
 }
 
 // Nodes, then their join, for as many rows at a time as have room.
-template <typename K> static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threads, int rows)
+template <typename K>
+static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threads, size_t smem, int rows)
 {
     int step = node_rows(row_floats(c->ctx, c->max_head, a.kv.head_dim));
 
     for (a.row0 = 0; a.row0 < rows; a.row0 += step) {
         unsigned n = (unsigned)(rows - a.row0 < step ? rows - a.row0 : step);
-        launch(c, kernel, dim3(n, heads, (unsigned)a.max_spans), threads, 0, a, c->step);
+        launch(c, kernel, dim3(n, heads, (unsigned)a.max_spans), threads, smem, a, c->step);
         launch(c, attn_join_kernel, dim3((unsigned)a.n_head, n), (a.kv.head_dim + 31) / 32 * 32, 0, a, c->step);
     }
 }
@@ -844,7 +851,12 @@ template <int TYPE> static void run_tensor(lg_cu *c, const attn_args &a, int row
 {
     if (rows <= LG_CU_EXACT_ROWS) {
         unsigned heads = (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
-        run_nodes(c, a, attn_span_kernel<TYPE>, heads, 32 * SPAN_WARPS, rows);
+        size_t smem = SPAN_WARPS * (size_t)(a.group < Q_ROWS ? a.group : Q_ROWS) * ACC_STRIDE * sizeof(float);
+        cudaError_t e = cudaFuncSetAttribute(attn_span_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int)smem);
+        if (e != cudaSuccess && c->error == cudaSuccess)
+            c->error = e;
+        run_nodes(c, a, attn_span_kernel<TYPE>, heads, 32 * SPAN_WARPS, smem, rows);
         return;
     }
     size_t smem = 4 * LG_KV_BLOCK * 256;
@@ -886,7 +898,7 @@ void lg_cu_attention(lg_cu *c, const lg_cu_attn *op, bool quantise)
     else if (tensor)
         run_tensor<LG_Q8_0>(c, a, rows);
     else if (rows <= LG_CU_EXACT_ROWS)
-        run_nodes(c, a, attn_plain_kernel, (unsigned)a.n_head, 32 * PLAIN_WARPS, rows);
+        run_nodes(c, a, attn_plain_kernel, (unsigned)a.n_head, 32 * PLAIN_WARPS, 0, rows);
     else
         launch(c, attn_slow_kernel, dim3((unsigned)a.n_head, (unsigned)rows), 32 * PLAIN_WARPS, 0, a, c->step);
 }

@@ -81,56 +81,70 @@ DEV void dot_rows(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *cons
     }
 }
 
-/* Float weights: lane l takes the groups of 8 elements l, l + 32, ... */
-template <int COLS, int R>
+/* Eight weights of group g of a row; `vec`: aligned, and all there. */
+DEV void load_weights8(const lg_cu_mat &m, const uint8_t *p, int row, int g, bool vec, float (&w)[8])
+{
+    const uint8_t *at = p + ((size_t)row * (size_t)m.n_in + (size_t)g * 8) * float_bytes(m.type);
+
+    if (!vec) {
+        for (int i = 0; i < 8; i++)
+            w[i] = g * 8 + i < m.n_in ? float_at(m.type, at, (size_t)i) : 0.0f;
+    } else if (m.type == LG_F32) {
+        uint4 a = load16(at), b = load16(at + 16);
+        w[0] = __uint_as_float(a.x), w[1] = __uint_as_float(a.y), w[2] = __uint_as_float(a.z);
+        w[3] = __uint_as_float(a.w), w[4] = __uint_as_float(b.x), w[5] = __uint_as_float(b.y);
+        w[6] = __uint_as_float(b.z), w[7] = __uint_as_float(b.w);
+    } else {
+        uint4 a = load16(at);
+        const unsigned h[4] = {a.x, a.y, a.z, a.w};
+        bool f16 = m.type == LG_F16;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            w[2 * i] = f16 ? half_bits(h[i] & 0xFFFF) : __uint_as_float(h[i] << 16);
+            w[2 * i + 1] = f16 ? half_bits(h[i] >> 16) : __uint_as_float(h[i] & 0xFFFF0000u);
+        }
+    }
+}
+
+/* Float weights: lane l takes the groups of 8 elements l, l + step, ...; U groups are loaded before the first use. */
+template <int COLS, int R, int U>
 DEV void dot_floats(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const (&p)[R], const int (&row)[R],
                     const gemv_in &in, const int *col, int lane, int step)
 {
     bool vec = m.n_in % 8 == 0 && in.x_stride % 4 == 0 && ((uintptr_t)in.x & 15) == 0;
 
-    for (int g = lane; g * 8 < m.n_in; g += step) {
-        float w[R][8];
+    for (int base = lane; base * 8 < m.n_in; base += step * U) {
+        float w[U][R][8];
 #pragma unroll
-        for (int r = 0; r < R; r++) {
-            const uint8_t *at = p[r] + ((size_t)row[r] * (size_t)m.n_in + (size_t)g * 8) * float_bytes(m.type);
-            if (!vec) {
-                for (int i = 0; i < 8; i++)
-                    w[r][i] = g * 8 + i < m.n_in ? float_at(m.type, at, (size_t)i) : 0.0f;
-            } else if (m.type == LG_F32) {
-                uint4 a = load16(at), b = load16(at + 16);
-                w[r][0] = __uint_as_float(a.x), w[r][1] = __uint_as_float(a.y);
-                w[r][2] = __uint_as_float(a.z), w[r][3] = __uint_as_float(a.w);
-                w[r][4] = __uint_as_float(b.x), w[r][5] = __uint_as_float(b.y);
-                w[r][6] = __uint_as_float(b.z), w[r][7] = __uint_as_float(b.w);
-            } else {
-                uint4 a = load16(at);
-                unsigned h[4] = {a.x, a.y, a.z, a.w};
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    bool f16 = m.type == LG_F16;
-                    w[r][2 * i] = f16 ? half_bits(h[i] & 0xFFFF) : __uint_as_float(h[i] << 16);
-                    w[r][2 * i + 1] = f16 ? half_bits(h[i] >> 16) : __uint_as_float(h[i] & 0xFFFF0000u);
-                }
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < COLS; c++) {
-            if (COLS > 1 && c >= in.n_cols)
-                break;
-            const float *x = in.x + (size_t)col[c] * in.x_stride + (size_t)g * 8;
-            float v[8];
-            if (vec) {
-                float4 a = *(const float4 *)x, b = *(const float4 *)(x + 4);
-                v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-            } else {
-                for (int i = 0; i < 8; i++)
-                    v[i] = g * 8 + i < m.n_in ? x[i] : 0.0f;
-            }
+        for (int u = 0; u < U; u++)
 #pragma unroll
             for (int r = 0; r < R; r++)
+                if ((base + u * step) * 8 < m.n_in)
+                    load_weights8(m, p[r], row[r], base + u * step, vec, w[u][r]);
 #pragma unroll
-                for (int i = 0; i < 8; i++)
-                    acc[r][c] = fmaf(w[r][i], v[i], acc[r][c]);
+        for (int u = 0; u < U; u++) {
+            int g = base + u * step;
+            if (g * 8 >= m.n_in)
+                break;
+#pragma unroll
+            for (int c = 0; c < COLS; c++) {
+                if (COLS > 1 && c >= in.n_cols)
+                    break;
+                const float *x = in.x + (size_t)col[c] * in.x_stride + (size_t)g * 8;
+                float v[8];
+                if (vec) {
+                    float4 a = *(const float4 *)x, b = *(const float4 *)(x + 4);
+                    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+                } else {
+                    for (int i = 0; i < 8; i++)
+                        v[i] = g * 8 + i < m.n_in ? x[i] : 0.0f;
+                }
+#pragma unroll
+                for (int r = 0; r < R; r++)
+#pragma unroll
+                    for (int i = 0; i < 8; i++)
+                        acc[r][c] = fmaf(w[u][r][i], v[i], acc[r][c]);
+            }
         }
     }
 }
@@ -145,7 +159,7 @@ DEV void dot_any(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const
     case LG_Q4_K: dot_rows<LG_Q4_K, COLS, R, U>(acc, m, p, row, in, col, lane, step); break;
     case LG_Q5_K: dot_rows<LG_Q5_K, COLS, R, U>(acc, m, p, row, in, col, lane, step); break;
     case LG_Q6_K: dot_rows<LG_Q6_K, COLS, R, U>(acc, m, p, row, in, col, lane, step); break;
-    case LG_F32: case LG_F16: case LG_BF16: dot_floats<COLS, R>(acc, m, p, row, in, col, lane, step); break;
+    case LG_F32: case LG_F16: case LG_BF16: dot_floats<COLS, R, 1>(acc, m, p, row, in, col, lane, step); break;
     default:
         if (ANY)
             dot_rows<LG_CU_ANY, COLS, R, 1>(acc, m, p, row, in, col, lane, step);

@@ -242,18 +242,26 @@ DEV void put16(uint8_t *p, unsigned v)
     p[1] = (uint8_t)(v >> 8);
 }
 
+// As a word: with the 16-bit register of __float2half_rn, ptxas 13.0 stores a low byte of zero.
+DEV unsigned f16_bits(float f)
+{
+    unsigned h;
+    asm("{\n\t.reg .b16 t;\n\tcvt.rn.f16.f32 t, %1;\n\tcvt.u32.u16 %0, t;\n\t}" : "=r"(h) : "f"(f));
+    return h;
+}
+
 DEV float put_scale(uint8_t *p, float centre, float gain, uint64_t random)
 {
     uint32_t n = 45875 + (uint32_t)((random & 0xFFFF) * 39322 >> 16);
-    __half h = __float2half_rn(__fmul_rn(__fmul_rn(__fmul_rn(centre, gain), 0x1p-16f), (float)n));
+    unsigned h = f16_bits(__fmul_rn(__fmul_rn(__fmul_rn(centre, gain), 0x1p-16f), (float)n));
 
-    put16(p, __half_as_ushort(h));
-    return __half2float(h);
+    put16(p, h);
+    return half_bits(h);
 }
 
 DEV void put_min(uint8_t *p, float scale, float factor)
 {
-    put16(p, __half_as_ushort(__float2half_rn(__fmul_rn(scale, factor))));
+    put16(p, f16_bits(__fmul_rn(scale, factor)));
 }
 
 DEV void synth_iq4_xs(uint8_t *b, float gain, uint64_t r)

@@ -6,7 +6,7 @@
  */
 #include "backend/cuda/gemv.cuh"
 
-enum { WARPS = 4, ROWS = 2 };
+enum { WARPS = 4 };
 
 struct linear_args {
     lg_cu_part part[LG_CU_PARTS];
@@ -15,7 +15,7 @@ struct linear_args {
     int rows; // which count of the step
 };
 
-template <int COLS, bool ANY>
+template <int COLS, int ROWS, bool ANY>
 static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_constant__ const linear_args a,
                                                                    const lg_cu_step *step)
 {
@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_consta
     }
     if (in.n_cols == 0)
         return;
-    dot_any<COLS, ROWS, COLS == 1 ? 3 : COLS == 4 ? 2 : 1, ANY>(acc, part.w, p_row, row, in, col, lane, 32);
+    dot_any<COLS, ROWS, COLS == 1 ? (ROWS == 1 ? 5 : 3) : COLS == 4 ? 2 : 1, ANY>(acc, part.w, p_row, row, in, col, lane, 32);
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
         if (COLS > 1 && c >= in.n_cols)
@@ -61,9 +61,21 @@ static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_consta
     }
 }
 
-template <int COLS> static void run(lg_cu *c, const linear_args &a, bool any)
+template <int COLS> static void run(lg_cu *c, linear_args &a, bool any)
 {
-    launch(c, any ? linear_kernel<COLS, true> : linear_kernel<COLS, false>,
+    int total = 0;
+
+    for (int p = 0; p < a.n_parts; p++)
+        total += a.part[p].w.n_out;
+    // two rows a warp share the loads of the input; one where warps are few
+    int rows = 2;
+    for (int p = 0; p < a.n_parts; p++) {
+        a.part[p].first_group = a.n_groups;
+        a.n_groups += ceil_div(a.part[p].w.n_out, rows);
+    }
+    launch(c, any           ? linear_kernel<COLS, 2, true>
+              : rows == 1   ? linear_kernel<COLS, COLS == 1 ? 1 : 2, false>
+                            : linear_kernel<COLS, 2, false>,
            dim3((unsigned)ceil_div(a.n_groups, WARPS)), 32 * WARPS, 0, a, c->step);
 }
 
@@ -74,8 +86,6 @@ void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part
     bool any = false;
 
     for (int p = 0; p < n_parts; p++) {
-        parts[p].first_group = a.n_groups;
-        a.n_groups += ceil_div(parts[p].w.n_out, ROWS);
         a.part[p] = parts[p];
         any = any || !(is_planar(parts[p].w.type) || is_float(parts[p].w.type));
     }

@@ -15,11 +15,12 @@
 
 enum {
     ROUTE_WARPS = 4,
+    CHOICES = 16, // experts of a lane: 512 in all
     FEW_COLS = 4, // entries of a group when there are few rows; larger groups cost registers that most do not need
 };
 
 // One warp: the k best of n probabilities at p (shared memory, which is used up), by p + bias.
-DEV void choose(const lg_cu_route &a, float *p, float *score, int row, int lane)
+DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
 {
     int n = a.n_expert;
     float sum = 0.0f, mine = 0.0f;
@@ -41,32 +42,35 @@ DEV void choose(const lg_cu_route &a, float *p, float *score, int row, int lane)
             p[e] = p[e] < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
         }
     }
-    for (int e = lane; e < n; e += 32) {
-        float s = a.bias ? p[e] + a.bias[e] : p[e];
-        score[e] = s == s ? s : -INFINITY;
+    // a key orders as the score; 0 is no expert, or one that was taken
+    unsigned key[CHOICES], best_here = 0;
+#pragma unroll
+    for (int i = 0; i < CHOICES; i++) {
+        int e = lane + 32 * i;
+        float x = e < n ? a.bias ? p[e] + a.bias[e] : p[e] : 0.0f;
+        unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
+        key[i] = e < n ? (u & 0x80000000u ? ~u : u | 0x80000000u) : 0u;
+        best_here = max(best_here, key[i]);
     }
     for (int i = 0; i < a.k; i++) {
-        float best = -INFINITY;
-        int at = n; // no expert: worse than any
-        for (int e = lane; e < n; e += 32)
-            if (score[e] > best || (score[e] == best && e < at && p[e] >= 0.0f))
-                best = score[e], at = e;
-        for (int o = 16; o > 0; o >>= 1) {
-            float other = __shfl_xor_sync(0xFFFFFFFFu, best, o);
-            int other_at = __shfl_xor_sync(0xFFFFFFFFu, at, o);
-            if (other_at < n && (at >= n || other > best || (other == best && other_at < at)))
-                best = other, at = other_at;
-        }
-        at = at < n ? at : 0; // only when every score is NaN
+        unsigned best = __reduce_max_sync(0xFFFFFFFFu, best_here), at = 0xFFFFFFFFu;
+        if (best_here == best)
+#pragma unroll
+            for (int j = CHOICES - 1; j >= 0; j--)
+                at = key[j] == best ? (unsigned)(lane + 32 * j) : at;
+        at = __reduce_min_sync(0xFFFFFFFFu, at);
         float w = p[at];
         sum += w;
         if (lane == i % 32)
-            mine = w, mine_id = at;
-        if (lane == at % 32) { // taken
-            score[at] = -INFINITY;
-            p[at] = -1.0f;
+            mine = w, mine_id = (int)at;
+        if (lane == (int)at % 32) { // taken
+            best_here = 0;
+#pragma unroll
+            for (int j = 0; j < CHOICES; j++) {
+                key[j] = at == (unsigned)(lane + 32 * j) ? 0u : key[j];
+                best_here = max(best_here, key[j]);
+            }
         }
-        __syncwarp();
         if (i % 32 == 31 || i == a.k - 1) { // a full set of ranks
             int rank = i / 32 * 32 + lane;
             if (rank <= i) {
@@ -138,15 +142,16 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
 {
     extern __shared__ float shared[];
     __shared__ bool last;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, expert = (int)blockIdx.x * ROUTE_WARPS + warp;
-    int row[1] = {min(expert, a.n_expert - 1)}, col[COLS];
+    __shared__ float part[ROUTE_WARPS][COLS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, expert = blockIdx.x, row[1] = {expert}, col[COLS];
     float acc[1][COLS];
     lg_cu_mat m = {};
     gemv_in in = {};
 
     m.type = LG_F32;
     m.n_in = a.h.cols;
-    prefetch_row(m, (const uint8_t *)a.router, row[0], lane);
+    if (warp == 0)
+        prefetch_row(m, (const uint8_t *)a.router, row[0], lane);
     pdl_wait();
     in.x = a.h.p;
     in.x_stride = (size_t)a.h.stride;
@@ -156,16 +161,23 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
         col[c] = c, acc[0][c] = 0.0f;
     const uint8_t *const p[1] = {(const uint8_t *)a.router};
     if (in.n_cols > 0)
-        dot_floats<COLS, 1>(acc, m, p, row, in, col, lane, 32);
+        dot_floats<COLS, 1, COLS == 1 ? 4 : 2>(acc, m, p, row, in, col, (int)threadIdx.x, 32 * ROUTE_WARPS);
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
         if (c >= in.n_cols)
             break;
         float v = warp_sum(acc[0][c]);
-        if (lane == 0 && expert < a.n_expert)
-            logits[c * a.n_expert + expert] = v;
+        if (lane == 0)
+            part[warp][c] = v;
     }
-    __threadfence();
+    __syncthreads();
+    if ((int)threadIdx.x < in.n_cols && threadIdx.x < COLS) {
+        float v = part[0][threadIdx.x];
+        for (int w = 1; w < ROUTE_WARPS; w++)
+            v += part[w][threadIdx.x];
+        logits[(int)threadIdx.x * a.n_expert + expert] = v;
+        __threadfence();
+    }
     __syncthreads();
     if (threadIdx.x == 0) {
         last = atomicAdd(&n_group[1], 1) == (int)gridDim.x - 1;
@@ -181,7 +193,7 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
         for (int e = lane; e < a.n_expert; e += 32)
             mine[e] = __ldcg(&logits[c * a.n_expert + e]);
         __syncwarp();
-        choose(a, mine, mine + a.n_expert, c, lane);
+        choose(a, mine, c, lane);
         __syncwarp();
     }
     if (COLS == 1)
@@ -203,7 +215,7 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
     for (int e = lane; e < a.n_expert; e += 32)
         mine[e] = logits[(size_t)row * (size_t)a.n_expert + (size_t)e];
     __syncwarp();
-    choose(a, mine, mine + a.n_expert, row, lane);
+    choose(a, mine, row, lane);
 }
 
 enum { SORT_THREADS = 1024 };
@@ -228,7 +240,7 @@ void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
     int rows = bucket_rows(c, a->h.rows);
     size_t chosen = (size_t)ROUTE_WARPS * 2 * (size_t)a->n_expert * sizeof(float);
     size_t sorted = (2 * (size_t)a->n_expert + 2 * 32 * ROUTE_WARPS) * sizeof(int);
-    dim3 grid((unsigned)ceil_div(a->n_expert, ROUTE_WARPS));
+    dim3 grid((unsigned)a->n_expert);
 
     if (rows > LG_CU_EXACT_ROWS) {
         lg_cu_part part = {};
@@ -248,6 +260,7 @@ void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
     auto kernel = rows == 1 ? route_kernel<1> : rows <= 4 ? route_kernel<4> : route_kernel<16>;
     launch(c, kernel, grid, 32 * ROUTE_WARPS, most(chosen, sorted), *a, c->route_logits, c->entry, c->group,
            c->n_group, c->step);
+    c->grouped = rows > 1 ? a->ids : NULL;
 }
 
 /* ---- few rows: gate and up ---- */
@@ -295,10 +308,11 @@ template <int COLS> DEV bool get_group(const moe_args &a, const lg_cu_step *step
 }
 
 template <int COLS, int WARPS, bool ANY>
-static __global__ void __launch_bounds__(32 * WARPS)
+static __global__ void __launch_bounds__(32 * WARPS, COLS > 1 || ANY || WARPS == 16 ? 1 : 3)
     moe_up_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step)
 {
-    enum { PER_WARP = FFN_ROWS / WARPS, R = 4, PASSES = PER_WARP * 2 / R, U = COLS > 1 ? 1 : WARPS == 16 ? 2 : 1 };
+    enum { PER_WARP = FFN_ROWS / WARPS, R = COLS > 1 || WARPS == 16 ? 4 : 2, PASSES = PER_WARP * 2 / R };
+    enum { U = COLS > 1 ? 1 : WARPS == 16 ? 2 : 3 };
     __shared__ float mid[COLS][FFN_ROWS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col[COLS], slot[COLS];
     bool shared;
@@ -321,7 +335,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
         col[c] = shared ? g.first + c : COLS == 1 ? 0 : slot[c] / a.k;
     }
     for (int pass = 0; pass < PASSES; pass++) {
-        int at = warp * PER_WARP + pass * 2;
+        int at = warp * PER_WARP + pass * (R / 2);
         float acc[R][COLS];
         int row[R];
         const uint8_t *p[R];
@@ -391,36 +405,36 @@ DEV float lanes_sum(float v, int width)
     return v;
 }
 
-enum { DOWN_R = 4, DOWN_ROWS = 16 }; // a warp: rows at once; a block: rows at most
+enum { DOWN_R = 4, DOWN_ONE_R = 8 }; // rows of a warp at once; of a single activation row
 
 // R * (32 / width) rows from `first` on of expert g; y[c] gets row `first + index` on the lanes that begin a group.
-template <int COLS, bool ANY>
+template <int COLS, int R, bool ANY>
 DEV void down_rows(const moe_args &a, bool shared, const lg_cu_group &g, int first, int width, int lane,
-                   const int *slot, float (&acc)[DOWN_R][COLS])
+                   const int *slot, float (&acc)[R][COLS])
 {
     const lg_cu_ffn &f = shared ? a.shared : a.routed;
     lg_cu_acts mid = shared ? a.mid_shared : a.mid;
     gemv_in in = {mid.q, mid.meta, shared ? a.mid_f32_shared : a.mid_f32, (size_t)f.down.n_in, g.n};
-    int row[DOWN_R];
-    const uint8_t *p[DOWN_R];
+    int row[R];
+    const uint8_t *p[R];
 
 #pragma unroll
-    for (int r = 0; r < DOWN_R; r++) {
-        row[r] = min(first + lane / width * DOWN_R + r, f.down.n_out - 1);
+    for (int r = 0; r < R; r++) {
+        row[r] = min(first + lane / width * R + r, f.down.n_out - 1);
         p[r] = matrix_at(f.down, g.expert);
 #pragma unroll
         for (int c = 0; c < COLS; c++)
             acc[r][c] = 0.0f;
     }
-    dot_any<COLS, DOWN_R, 1, ANY>(acc, f.down, p, row, in, slot, lane % width, width);
+    dot_any<COLS, R, 1, ANY>(acc, f.down, p, row, in, slot, lane % width, width);
 }
 
 // One row: warp i of a block takes the expert of rank i, the last one the shared expert.
 template <bool ANY>
-static __global__ void moe_down_one_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step, int width)
+static __global__ void __launch_bounds__(384, ANY ? 1 : 2) moe_down_one_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step, int width)
 {
     extern __shared__ float part[]; // [warp][rows]
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = DOWN_R * (32 / width);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = DOWN_ONE_R * (32 / width);
     int first = (int)blockIdx.x * rows, hidden = a.routed.down.n_out;
     bool shared = warp == a.k;
 
@@ -429,14 +443,14 @@ static __global__ void moe_down_one_kernel(__grid_constant__ const moe_args a, c
         return;
     lg_cu_group g = {shared ? 0 : a.ids[warp], 0, 1, 0};
     int slot[1] = {shared ? 0 : warp};
-    float acc[DOWN_R][1];
-    down_rows<1, ANY>(a, shared, g, first, width, lane, slot, acc);
+    float acc[DOWN_ONE_R][1];
+    down_rows<1, DOWN_ONE_R, ANY>(a, shared, g, first, width, lane, slot, acc);
     float scale = matrix_scale(shared ? a.shared.down : a.routed.down, g.expert);
 #pragma unroll
-    for (int r = 0; r < DOWN_R; r++) {
+    for (int r = 0; r < DOWN_ONE_R; r++) {
         float v = lanes_sum(acc[r][0], width) * scale;
         if (lane % width == 0)
-            part[warp * rows + lane / width * DOWN_R + r] = v;
+            part[warp * rows + lane / width * DOWN_ONE_R + r] = v;
     }
     __syncthreads();
     int o = threadIdx.x;
@@ -470,7 +484,7 @@ static __global__ void __launch_bounds__(32 * DOWN_WARPS)
     for (int c = 0; c < COLS; c++)
         slot[c] = shared || COLS == 1 ? g.first + c : c < g.n ? a.entry[g.first + c] : 0;
     float acc[DOWN_R][COLS], scale = matrix_scale(m, g.expert);
-    down_rows<COLS, ANY>(a, shared, g, first, width, lane, slot, acc);
+    down_rows<COLS, DOWN_R, ANY>(a, shared, g, first, width, lane, slot, acc);
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
         if (c >= g.n)
@@ -547,12 +561,20 @@ static int host_lanes(const lg_cu_mat *m)
 
 static void down_one(lg_cu *c, const moe_args &a, bool any)
 {
-    int width = host_lanes(&a.routed.down), rows = DOWN_R * (32 / width);
+    int width = host_lanes(&a.routed.down), rows = DOWN_ONE_R * (32 / width);
     unsigned warps = (unsigned)(a.k + a.has_shared);
 
     launch(c, any ? moe_down_one_kernel<true> : moe_down_one_kernel<false>,
            dim3((unsigned)ceil_div(a.routed.down.n_out, rows)), (int)(32 * warps),
            (size_t)warps * (size_t)rows * sizeof(float), a, c->step, width);
+}
+
+static void sort_entries(lg_cu *c, const lg_cu_moe *m, int tile)
+{
+    int n_expert = m->routed->gate.n_expert;
+
+    launch(c, sort_kernel, dim3(1), SORT_THREADS, (2 * (size_t)n_expert + 2 * SORT_THREADS) * sizeof(int), m->ids,
+           m->k, n_expert, tile, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
 }
 
 static void few_rows(lg_cu *c, const lg_cu_moe *m)
@@ -588,6 +610,9 @@ static void few_rows(lg_cu *c, const lg_cu_moe *m)
     a.shared_at = rows * a.k;
     a.out = m->out.p;
     a.out_stride = m->out.stride;
+    if (m->routed && rows > 1 && c->grouped != m->ids)
+        sort_entries(c, m, FEW_COLS);
+    c->grouped = NULL;
     if (rows == 1)
         run_up<1>(c, a, any);
     else
@@ -601,7 +626,7 @@ static void few_rows(lg_cu *c, const lg_cu_moe *m)
         lg_cu_gemv(c, &x, &a.mid_shared, &part, 1);
         return;
     }
-    if (rows == 1 && a.k < 32 && (!m->shared || host_lanes(&m->shared->down) == host_lanes(&m->routed->down))) {
+    if (rows == 1 && a.k + a.has_shared <= 12 && (!m->shared || host_lanes(&m->shared->down) == host_lanes(&m->routed->down))) {
         down_one(c, a, any);
         return;
     }
@@ -620,8 +645,7 @@ static void many_rows(lg_cu *c, const lg_cu_moe *m)
         int n_expert = m->routed->gate.n_expert, entries = rows * m->k;
         int tile = lg_cu_gemm_tile_rows(c, m->routed, n_expert, m->k);
         int tiles = entries / tile + (entries < n_expert ? entries : n_expert);
-        launch(c, sort_kernel, dim3(1), SORT_THREADS, (2 * (size_t)n_expert + 2 * SORT_THREADS) * sizeof(int),
-               m->ids, m->k, n_expert, tile, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
+        sort_entries(c, m, tile);
         lg_cu_gemm_ffn(c, m, m->routed, false, tile, tiles < LG_CU_TILES ? tiles : LG_CU_TILES);
     }
     if (m->shared) {

@@ -7,7 +7,7 @@
  */
 #include "backend/cuda/common.cuh"
 
-enum { NORM_THREADS = 512 };
+enum { NORM_THREADS = 1024 };
 
 static __global__ void embed_kernel(lg_cu_mat m, const int32_t *ids, const lg_cu_step *step, float *out,
                                     int stride)
@@ -61,7 +61,7 @@ template <int FORM> DEV void put_act(lg_cu_acts a, int row, int cols, int i, flo
 }
 
 // Columns a thread holds in registers; wider rows are read again.
-enum { NORM_HELD = 8 };
+enum { NORM_HELD = 4 };
 
 template <int FORM>
 static __global__ void __launch_bounds__(NORM_THREADS)

@@ -219,6 +219,7 @@ lg_status lg_cuda_begin(lg_backend *b, lg_key key, const lg_step *s, lg_begin *h
     c->cu.outs = key.out_bucket;
     c->cu.ctx = INT64_C(1) << key.ctx_bucket;
     c->acts_of = NULL;
+    c->cu.grouped = NULL;
     for (int i = 0; i < LG_CU_ROPES; i++)
         c->rope_ready[i] = false;
     *how = !c->keeps_phases && find_graph(c, &key) ? LG_REPLAY : LG_RECORD;
