@@ -224,9 +224,10 @@ static bool evict_slot(lg_prefix *px)
 
 void lg_prefix_settle(lg_prefix *px)
 {
-    while (slots_used(px) > px->p.slots && evict_slot(px))
-        continue;
+    // a short leaf joined with what is above it when its sibling goes may take a slot: memory first
     while (!fits(px, 0, 0, 0) && evict_one(px))
+        continue;
+    while (slots_used(px) > px->p.slots && evict_slot(px))
         continue;
 }
 
