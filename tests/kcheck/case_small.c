@@ -7,48 +7,79 @@
 
 #include "kcheck.h"
 
+// Parts of a quantised row of n.
+typedef struct parts {
+    const int8_t *code;
+    const int16_t *sum, *step;
+    const float *scale;
+} parts;
+
+static parts parts_of(const uint8_t *row, int n)
+{
+    return (parts){(const int8_t *)row, (const int16_t *)(const void *)(row + lg_act_sums_at(n)),
+                   (const int16_t *)(const void *)(row + lg_act_steps_at(n)),
+                   (const float *)(const void *)(row + lg_act_scales_at(n))};
+}
+
+static double largest(const float *x, int n)
+{
+    double max = 0.0;
+
+    for (int i = 0; i < n; i++)
+        max = fabs((double)x[i]) > max ? fabs((double)x[i]) : max; // fmax crashes gcc 12 for arm64 here
+    return max;
+}
+
+// The reference itself: each group's step the smallest that holds its largest value, codes half a unit from
+// the input, and sums that are sums.
+static void check_meaning(kc *t, lg_act_kind kind, const float *x, int n, const parts *p)
+{
+    int block = lg_act_block(kind), group = lg_act_group(kind), top = lg_act_steps(kind);
+
+    for (int at = 0; at < n; at += group) {
+        double max = largest(x + at / block * block, block), most = largest(x + at, group);
+        double unit = (double)p->scale[at / block];
+        int step = p->step[at / 16];
+        bool zero = max < 0x1p-100;
+
+        kc_check(t,
+                 step >= 1 && step <= top &&
+                     (zero || (step * (max / top) >= most * (1 - 1e-6) &&
+                               (step - 1) * (max / top) <= most * (1 + 1e-6))),
+                 "step of group %d is %d for %.9g of %.9g", at / group, step, most, max);
+        kc_check(t, zero ? unit == 0.0 : fabs(unit * 127.0 * top - max) <= 1e-6 * max, "scale %d",
+                 at / block);
+        for (int i = at; i < at + group; i++)
+            kc_check(t, fabs(p->code[i] * step * unit - (zero ? 0.0 : (double)x[i])) <= step * unit * 0.5001,
+                     "code %d is %d for %.9g with step %d of %.9g", i, p->code[i], (double)x[i], step, unit);
+        for (int g = at / 16; g < (at + group) / 16; g++) {
+            int sum = 0;
+
+            for (int i = 0; i < 16; i++)
+                sum += p->code[16 * g + i];
+            kc_check(t, step * sum == p->sum[g] && step == p->step[g], "sum %d is %d, not %d", g, p->sum[g],
+                     step * sum);
+        }
+    }
+}
+
 static void check_row(kc *t, lg_act_kind kind, int n, int mode)
 {
-    size_t bytes = lg_act_bytes(kind, n);
+    size_t bytes = lg_act_bytes(kind, n), per_16 = (size_t)n / 16 * sizeof(int16_t);
     float *x = kc_guard(t, (size_t)n * sizeof *x);
     uint8_t *got = kc_guard(t, bytes), *want = kc_guard(t, bytes);
-    int block = kind == LG_ACT_Q32 ? 32 : 256;
 
     kc_label(t, "quant/%s n %d inputs %d", kind == LG_ACT_Q32 ? "q32" : "q256", n, mode);
     kc_fill_x(t, x, n, mode);
     t->k.quant[kind](x, n, got);
     t->ref.quant[kind](x, n, want);
-    kc_check(t, memcmp(got, want, (size_t)n) == 0, "codes differ from the reference's");
-    kc_check(t,
-             memcmp(got + lg_act_sums_at(n), want + lg_act_sums_at(n), (size_t)n / 16 * sizeof(int16_t)) == 0,
-             "sums differ from the reference's");
-    kc_check(t,
-             memcmp(got + lg_act_scales_at(n), want + lg_act_scales_at(n),
-                    (size_t)(n / block) * sizeof(float)) == 0,
+    parts a = parts_of(got, n), b = parts_of(want, n);
+    kc_check(t, memcmp(a.code, b.code, (size_t)n) == 0, "codes differ from the reference's");
+    kc_check(t, memcmp(a.sum, b.sum, per_16) == 0, "sums differ from the reference's");
+    kc_check(t, memcmp(a.step, b.step, per_16) == 0, "steps differ from the reference's");
+    kc_check(t, memcmp(a.scale, b.scale, (size_t)(n / lg_act_block(kind)) * sizeof(float)) == 0,
              "scales differ from the reference's");
-    // The reference itself: half a step from the input, and sums that are sums.
-    const int8_t *q = (const int8_t *)want;
-    const int16_t *sums = (const int16_t *)(const void *)(want + lg_act_sums_at(n));
-    const float *scales = (const float *)(const void *)(want + lg_act_scales_at(n));
-    for (int b = 0; b < n / block; b++) {
-        double max = 0.0;
-
-        for (int i = b * block; i < (b + 1) * block; i++)
-            max = fabs((double)x[i]) > max ? fabs((double)x[i]) : max; // fmax crashes gcc 12 for arm64 here
-        bool zero = max < 0x1p-100;
-        for (int i = b * block; i < (b + 1) * block; i++)
-            kc_check(t,
-                     fabs((double)q[i] * (double)scales[b] - (zero ? 0.0 : (double)x[i])) <=
-                         max / 127.0 * 0.50002,
-                     "code %d is %d for %.9g with scale %.9g", i, q[i], (double)x[i], (double)scales[b]);
-    }
-    for (int g = 0; g < n / 16; g++) {
-        int sum = 0;
-
-        for (int i = 0; i < 16; i++)
-            sum += q[16 * g + i];
-        kc_check(t, sum == sums[g], "sum %d is %d, not %d", g, sums[g], sum);
-    }
+    check_meaning(t, kind, x, n, &b);
     kc_release(t);
 }
 

@@ -34,7 +34,8 @@ static double activation(const problem *p, int col, int i)
         memcpy(&v, row + 4 * (size_t)i, 4);
         return (double)v;
     }
-    return (double)(int8_t)row[i] * (double)scales_of(p, col)[i / (p->act == LG_ACT_Q32 ? 32 : 256)];
+    const int16_t *steps = (const int16_t *)(const void *)(row + lg_act_steps_at(p->w.n_in));
+    return (double)(int8_t)row[i] * steps[i / 16] * (double)scales_of(p, col)[i / lg_act_block(p->act)];
 }
 
 // The largest part that a min takes of any weight of run r: what cancels in the decoded value still rounds.
@@ -58,7 +59,10 @@ static void check_reference(kc *t, const problem *p, const float *want)
     int run = plain ? 1 : lg_run_elems(p->type), terms = plain ? p->w.n_in / 8 : p->w.n_in / run;
     // A product of scales may be subnormal; its error is then absolute and grows with the integers it
     // multiplies.
-    double subnormal = 0x1p-149 * p->w.n_in * (plain ? 1.0 : run == 256 ? 8192.0 * 127.0 : 128.0 * 127.0);
+    double subnormal = 0x1p-149 * p->w.n_in *
+                       (plain        ? 1.0
+                        : run == 256 ? 8192.0 * 127.0 * 8.0
+                                     : 128.0 * 127.0 * 16.0);
 
     for (int i = 0; i < p->n_rows; i++) {
         const uint8_t *row = p->w.p + (size_t)i * p->w.row_bytes;

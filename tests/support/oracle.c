@@ -53,17 +53,31 @@ static int act_block(lg_qtype type)
     return lg_qtype_get(type)->block_elems == 256 ? 256 : 32;
 }
 
-// int8 codes with one f32 scale a block, as the activations of quantized matrices are held.
+// Largest magnitude of n values as f32.
+static float largest(const double *x, int n)
+{
+    float max = 0;
+
+    for (int i = 0; i < n; i++)
+        max = fmaxf(max, fabsf((float)x[i]));
+    return max;
+}
+
+// int8 codes with an integer step for each 16 (blocks of 32) or 32 (blocks of 256), one f32 scale a block:
+// the activations of quantized matrices.
 static void round_row(const double *x, int n, int block, double *out)
 {
-    for (int b = 0; b < n; b += block) {
-        float max = 0;
-        for (int i = 0; i < block; i++)
-            max = fmaxf(max, fabsf((float)x[b + i]));
-        for (int i = 0; i < block; i++)
-            out[b + i] = max < 0x1p-100f
-                             ? 0
-                             : (double)rintf((float)x[b + i] * (127.0f / max)) * (double)(max / 127.0f);
+    int group = block == 32 ? 16 : 32;
+    float top = block == 32 ? 16 : 8;
+
+    for (int b = 0; b < n; b += group) {
+        float max = largest(x + b / block * block, block);
+        float step = max < 0x1p-100f ? 1 : fminf(top, fmaxf(1, ceilf(largest(x + b, group) * (top / max))));
+
+        for (int i = b; i < b + group; i++)
+            out[i] = max < 0x1p-100f ? 0
+                                     : (double)rintf((float)x[i] * (127.0f * top / max / step)) *
+                                           (double)step * (double)(max / (127.0f * top));
     }
 }
 
@@ -312,8 +326,8 @@ static bool forward(const oracle *o, const int32_t *ids, int n, const buffers *t
 {
     const lg_hparams *hp = o->hp;
     matrix embed = load(o, -1, "token_embd.weight", 0);
-    const char *head = lg_gguf_find_tensor(o->g, LG_STR("output.weight")) ? "output.weight"
-                                                                          : "token_embd.weight";
+    const char *head =
+        lg_gguf_find_tensor(o->g, LG_STR("output.weight")) ? "output.weight" : "token_embd.weight";
     bool ok = embed.v != NULL;
 
     for (int r = 0; ok && r < n; r++)

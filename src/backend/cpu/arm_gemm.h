@@ -35,6 +35,15 @@ LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const uint8_t *c
     }
 }
 
+/* Step `at` of the columns of an operand, as the product's lanes hold them. */
+LG_INLINE int32x4_t step_of(const uint8_t *x0, const uint8_t *x1, int n_in, int at)
+{
+    int32_t two[2] = {act_steps(x0, n_in)[at], act_steps(x1, n_in)[at]};
+    int32x2_t v = vld1_s32(two);
+
+    return vcombine_s32(v, v);
+}
+
 /* Rows of column c of an operand, rows 4 v .. 4 v + 3 of the half tile in the lanes. */
 LG_INLINE int32x4_t rows_of(const int32x4_t sum[PAIRS], int c, int v)
 {
@@ -68,6 +77,7 @@ LG_INLINE void cols_of_half(run_form f, const uint8_t *slice, int n_in, int at, 
 {
     const uint8_t *col[STEP_COLS];
     int n_operands = (n_cols + OPERAND_COLS - 1) / OPERAND_COLS, elems = form_elems(f);
+    const int group = form_scaled(f) ? form_group(f) : 16;
 
     for (int k0 = at; k0 < at + n; k0 += elems, slice += form_bytes(f)) {
         const uint8_t *codes = slice + 64 * half;
@@ -78,20 +88,23 @@ LG_INLINE void cols_of_half(run_form f, const uint8_t *slice, int n_in, int at, 
         for (int o = 0; o < n_operands; o++)
             for (int p = 0; p < PAIRS; p++)
                 sum[o][p] = vdupq_n_s32(0);
-        if (!form_scaled(f))
-            add_steps(codes, 0, elems / 8, col, n_operands, sum);
-        for (int g = 0; form_scaled(f) && g < 256 / form_group(f); g++) {
+        for (int g = 0; g < elems / group; g++) {
             const int16_t *scale = (const int16_t *)(const void *)(slice + at_scales(f)) + 32 * g + 16 * half;
             int32x4_t part[OPERANDS][PAIRS];
 
             for (int o = 0; o < n_operands; o++)
                 for (int p = 0; p < PAIRS; p++)
                     part[o][p] = vdupq_n_s32(0);
-            add_steps(codes, form_group(f) / 8 * g, form_group(f) / 8, col, n_operands, part);
-            for (int p = 0; p < PAIRS; p++) {
-                int32x4_t s = vmovl_s16(vld1_s16(scale + 4 * p));
-                for (int o = 0; o < n_operands; o++)
+            add_steps(codes, group / 8 * g, group / 8, col, n_operands, part);
+            for (int o = 0; o < n_operands; o++) {
+                int32x4_t step = step_of(col[o * OPERAND_COLS] - k0, col[(o + 1) * OPERAND_COLS - 1] - k0,
+                                         n_in, (k0 + group * g) / 16);
+                for (int p = 0; p < PAIRS; p++) {
+                    int32x4_t s = step;
+                    if (form_scaled(f))
+                        s = vmulq_s32(s, vmovl_s16(vld1_s16(scale + 4 * p)));
                     sum[o][p] = vmlaq_s32(sum[o][p], part[o][p], s);
+                }
             }
         }
         const float *d = (const float *)(const void *)(slice + at_d(f)) + 8 * half;

@@ -36,6 +36,7 @@ LG_INLINE void store_rows(float *y, float32x4_t v, int n)
 static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
     const int8_t *q = x;
+    const int16_t *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -48,7 +49,9 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
             int32x4_t dot[4];
             for (int i = 0; i < 4; i++) {
                 const int8_t *c = (const int8_t *)p[i] + (size_t)b * 34 + 2;
-                dot[i] = dot16(dot16(vdupq_n_s32(0), vld1q_s8(c), a0), vld1q_s8(c + 16), a1);
+                int32x4_t first = dot16(vdupq_n_s32(0), vld1q_s8(c), a0);
+                int32x4_t second = dot16(vdupq_n_s32(0), vld1q_s8(c + 16), a1);
+                dot[i] = vmlaq_n_s32(vmulq_n_s32(first, steps[2 * b]), second, steps[2 * b + 1]);
             }
             acc =
                 vfmaq_f32(acc, vmulq_n_f32(four_f16(p, (size_t)b * 34), da[b]), vcvtq_f32_s32(sum_rows(dot)));
@@ -58,16 +61,16 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
 }
 
 /* Products of one block of Q4_K, or Q5_K with `five`, and of its mins with the activation sums of 32. */
-LG_INLINE void block_q45_k(bool five, const uint8_t *b, const int8_t *q, int16x8_t sums32, int32x4_t *dot,
-                           int32x4_t *min)
+LG_INLINE void block_q45_k(bool five, const uint8_t *b, const int8_t *q, int16x8_t sums32, int16x8_t steps32,
+                           int32x4_t *dot, int32x4_t *min)
 {
     uint8x8_t s8, m8;
     int32_t scale[8];
 
     scales_q45_k(b, &s8, &m8);
-    uint16x8_t s16 = vmovl_u8(s8);
-    vst1q_s32(scale, vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(s16))));
-    vst1q_s32(scale + 4, vreinterpretq_s32_u32(vmovl_high_u16(s16)));
+    int16x8_t s16 = vmulq_s16(vreinterpretq_s16_u16(vmovl_u8(s8)), steps32);
+    vst1q_s32(scale, vmovl_s16(vget_low_s16(s16)));
+    vst1q_s32(scale + 4, vmovl_high_s16(s16));
     int16x8_t m16 = vreinterpretq_s16_u16(vmovl_u8(m8));
     *min = vmlal_high_s16(vmull_s16(vget_low_s16(m16), vget_low_s16(sums32)), m16, sums32);
     *dot = vdupq_n_s32(0);
@@ -86,7 +89,7 @@ LG_INLINE void block_q45_k(bool five, const uint8_t *b, const int8_t *q, int16x8
 LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
     const size_t bytes = five ? 176 : 144;
-    const int16_t *sums = act_sums(x, w->n_in);
+    const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -96,10 +99,11 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
         row_pointers(w, row + r, n_rows - r, 4, p);
         for (int b = 0; b < w->n_in / 256; b++) {
             int16x8_t sums32 = vpaddq_s16(vld1q_s16(sums + 16 * b), vld1q_s16(sums + 16 * b + 8));
+            int16x8_t steps32 = vuzp1q_s16(vld1q_s16(steps + 16 * b), vld1q_s16(steps + 16 * b + 8));
             int32x4_t dot[4], min[4];
             for (int i = 0; i < 4; i++)
-                block_q45_k(five, p[i] + (size_t)b * bytes, (const int8_t *)x + 256 * b, sums32, &dot[i],
-                            &min[i]);
+                block_q45_k(five, p[i] + (size_t)b * bytes, (const int8_t *)x + 256 * b, sums32, steps32,
+                            &dot[i], &min[i]);
             float32x4_t d = vmulq_n_f32(four_f16(p, (size_t)b * bytes), da[b]);
             float32x4_t m = vmulq_n_f32(four_f16(p, (size_t)b * bytes + 2), da[b]);
             acc = vfmaq_f32(acc, d, vcvtq_f32_s32(sum_rows(dot)));
@@ -121,6 +125,7 @@ static void gemv_q5_k(const lg_mat *w, int row, int n_rows, const void *x, float
 
 static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
+    const int16_t *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -133,7 +138,10 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
             int32x4_t dot[4];
             for (int i = 0; i < 4; i++) {
                 const uint8_t *block = p[i] + (size_t)b * 210;
-                const int8_t *scale = (const int8_t *)block + 192;
+                int8x16_t scales = vld1q_s8((const int8_t *)block + 192);
+                int16_t scale[16];
+                vst1q_s16(scale, vmulq_s16(vmovl_s8(vget_low_s8(scales)), vld1q_s16(steps + 16 * b)));
+                vst1q_s16(scale + 8, vmulq_s16(vmovl_high_s8(scales), vld1q_s16(steps + 16 * b + 8)));
                 dot[i] = vdupq_n_s32(0);
                 for (int hu = 0; hu < 4; hu++) {
                     int h = hu / 2, u = hu % 2;
@@ -164,13 +172,14 @@ LG_INLINE void gemv_runs(lg_qtype type, const lg_mat *w, int row, int n_rows, co
         float acc = 0.0f;
         for (int r = 0; r < w->n_in / elems; r++) {
             const int8_t *q = (const int8_t *)x + r * elems;
-            const int16_t *sums = act_sums(x, w->n_in) + r * groups;
+            const int16_t *sums = act_sums(x, w->n_in) + r * groups,
+                          *steps = act_steps(x, w->n_in) + r * groups;
             int32x4_t dot = vdupq_n_s32(0);
             int32_t min = 0;
             terms_get(type, w->p + (size_t)(row + i) * w->row_bytes, r, &t);
             for (int g = 0; g < groups; g++) {
                 int32x4_t part = dot16(vdupq_n_s32(0), vld1q_s8(t.code + 16 * g), vld1q_s8(q + 16 * g));
-                dot = form_scaled(f) ? vmlaq_n_s32(dot, part, t.scale[g]) : vaddq_s32(dot, part);
+                dot = vmlaq_n_s32(dot, part, form_scaled(f) ? t.scale[g] * steps[g] : steps[g]);
                 if (form_has_min(f))
                     min += t.min[g] * sums[g];
             }

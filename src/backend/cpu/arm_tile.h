@@ -236,6 +236,10 @@ LG_INLINE const int16_t *act_sums(const void *row, int n)
 {
     return (const int16_t *)(const void *)((const uint8_t *)row + lg_act_sums_at(n));
 }
+LG_INLINE const int16_t *act_steps(const void *row, int n)
+{
+    return (const int16_t *)(const void *)((const uint8_t *)row + lg_act_steps_at(n));
+}
 LG_INLINE const float *act_scales(const void *row, int n)
 {
     return (const float *)(const void *)((const uint8_t *)row + lg_act_scales_at(n));

@@ -14,7 +14,7 @@
 #include "backend/cpu/blocks.h"
 #include "backend/cpu/kernels.h"
 
-#define LG_INLINE static inline __attribute__((always_inline))
+#define LG_INLINE    static inline __attribute__((always_inline))
 #define LG_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)
 #define LG_UNROLL(n) LG_PRAGMA(clang loop unroll_count(n))
@@ -68,6 +68,10 @@ LG_INLINE __m256i broadcast_i32(const void *p)
 LG_INLINE const int16_t *act_sums(const void *row, int n)
 {
     return (const int16_t *)(const void *)((const uint8_t *)row + lg_act_sums_at(n));
+}
+LG_INLINE const int16_t *act_steps(const void *row, int n)
+{
+    return (const int16_t *)(const void *)((const uint8_t *)row + lg_act_steps_at(n));
 }
 LG_INLINE const float *act_scales(const void *row, int n)
 {

@@ -11,7 +11,8 @@
 
 #include "backend/cpu/avx2_common.h"
 
-/* For each run of 256 activations: sums of 32 as int16, eight a run, so that dword j holds sums 2j and 2j
+/* For each run of 256 activations: sums of 32 (at most 8 * 32 * 127) as int16, eight a run, so that dword j
+ * holds sums 2j and 2j
  * + 1. */
 LG_INLINE __m128i sums_of_32(const int16_t *sums)
 {
@@ -67,14 +68,15 @@ LG_INLINE void in_memory(const int32_t scales[32])
     __asm__("" : : "m"(*(const int32_t(*)[32])scales) : "memory");
 }
 
-/* Heads of four rows: scales[4 j + i] = (s, s) of sub-block j of row i; returns the four rows' sums of min *
- * activation sum, and their d and dmin. */
+/* Heads of four rows: scales[4 j + i] = (s, s) of sub-block j of row i times the step of its activations;
+ * returns the four rows' sums of min * activation sum, and their d and dmin. */
 typedef struct head4 {
     __m128 d, dmin;
     __m128i min_sum;
 } head4;
 
-LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, int32_t scales[32])
+LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, const int16_t *steps,
+                           int32_t scales[32])
 {
     // The transposes work on pairs of rows in the halves of a ymm; only the low halves of the results are
     // rows.
@@ -88,8 +90,13 @@ LG_INLINE head4 heads_of_4(const uint8_t *const p[4], __m128i sums32, int32_t sc
     __m128i sum = _mm_setzero_si128();
 
     for (int j = 0; j < 4; j++) {
-        _mm_store_si128((__m128i *)&scales[4 * j], _mm256_castsi256_si128(pair_same(h.scale_low, j)));
-        _mm_store_si128((__m128i *)&scales[16 + 4 * j], _mm256_castsi256_si128(pair_same(h.scale_high, j)));
+        __m128i low = _mm256_castsi256_si128(pair_same(h.scale_low, j));
+        __m128i high = _mm256_castsi256_si128(pair_same(h.scale_high, j));
+
+        _mm_store_si128((__m128i *)&scales[4 * j],
+                        _mm_mullo_epi16(low, _mm_set1_epi32(load_i32(steps + 2 * j))));
+        _mm_store_si128((__m128i *)&scales[16 + 4 * j],
+                        _mm_mullo_epi16(high, _mm_set1_epi32(load_i32(steps + 8 + 2 * j))));
     }
     in_memory(scales);
     for (int j = 0; j < 2; j++) {
@@ -121,7 +128,7 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
 {
     const int bytes = five ? 176 : 144, codes_at = five ? 48 : 16;
     const __m256i low4 = _mm256_set1_epi8(0x0F), bit4 = _mm256_set1_epi8(0x10);
-    const int16_t *sums = act_sums(x, w->n_in);
+    const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -135,7 +142,7 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
             const int8_t *q = (const int8_t *)x + 256 * b;
             __m256i dot[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
                               _mm256_setzero_si256()};
-            head4 h = heads_of_4(p, sums_of_32(sums + 16 * b), scales);
+            head4 h = heads_of_4(p, sums_of_32(sums + 16 * b), steps + 16 * b, scales);
 
             fetch_ahead(at, 4 * bytes);
             LG_UNROLL(4)
@@ -183,11 +190,12 @@ static void gemv_q5_k(const lg_mat *w, int row, int n_rows, const void *x, float
 
 /* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times
  * the scaled activation sums are taken off at the end. */
-LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums)
+LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums, __m256i steps)
 {
     const __m256i low4 = _mm256_set1_epi8(0x0F), bits = _mm256_set1_epi8(0x30);
     __m256i scales = _mm256_cvtepi8_epi16(load128(p + 192)), dot = _mm256_setzero_si256();
     __m256i offset = _mm256_slli_epi32(_mm256_madd_epi16(scales, sums), 5);
+    scales = _mm256_mullo_epi16(scales, steps);
     // Scales of the even groups in the low half, of the odd ones in the high half: group 2t and 2t + 1 are
     // the halves of one vector of codes.
     __m256i even_odd =
@@ -218,7 +226,7 @@ LG_INLINE __m256i dot_q6_k(const uint8_t *p, const int8_t *q, __m256i sums)
 
 static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
-    const int16_t *sums = act_sums(x, w->n_in);
+    const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -229,12 +237,12 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
         const uint8_t *at = p[0];
         for (int b = 0; b < w->n_in / 256; b++, at += 4 * 210) {
             const int8_t *q = (const int8_t *)x + 256 * b;
-            __m256i s = load256(sums + 16 * b), dot[4];
+            __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
             fetch_ahead(at, 4 * 210);
             for (int i = 0; i < 4; i++) {
-                dot[i] = dot_q6_k(p[i], q, s);
+                dot[i] = dot_q6_k(p[i], q, s, step);
                 tail[i] = p[i] + 208;
                 p[i] += 210;
             }

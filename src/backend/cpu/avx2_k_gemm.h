@@ -13,9 +13,10 @@
 
 enum { GEMM_COLS = 4 };
 
-/* Sum of n steps from `step` on, times the scale pair, for 16 rows and n_cols columns, added to dot. */
+/* Sum of n steps of the tile from `step` on, times the scale pair and the step of the activations (an int16
+ * pair at `a`), for 16 rows and n_cols columns, added to dot. */
 LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const __m256i scale[2],
-                         const uint8_t *const *q, int n_cols, __m256i *dot)
+                         const uint8_t *const *q, const int16_t *const *a, int n_cols, __m256i *dot)
 {
     __m256i part[2 * GEMM_COLS];
 
@@ -26,8 +27,8 @@ LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const __m256i sc
 
         LG_UNROLL(4)
         for (int c = 0; c < n_cols; c++) {
-            __m256i a = broadcast_i32(q[c] + 4 * (step + k));
-            __m256i m0 = _mm256_maddubs_epi16(w0, a), m1 = _mm256_maddubs_epi16(w1, a);
+            __m256i x = broadcast_i32(q[c] + 4 * (step + k));
+            __m256i m0 = _mm256_maddubs_epi16(w0, x), m1 = _mm256_maddubs_epi16(w1, x);
 
             part[2 * c] = k ? _mm256_add_epi16(part[2 * c], m0) : m0;
             part[2 * c + 1] = k ? _mm256_add_epi16(part[2 * c + 1], m1) : m1;
@@ -36,8 +37,11 @@ LG_INLINE void add_steps(const uint8_t *codes, int step, int n, const __m256i sc
         }
     }
     LG_UNROLL(8)
-    for (int i = 0; i < 2 * n_cols; i++)
-        dot[i] = _mm256_add_epi32(dot[i], _mm256_madd_epi16(part[i], scale[i & 1]));
+    for (int i = 0; i < 2 * n_cols; i++) {
+        __m256i s = _mm256_mullo_epi16(scale[i & 1], broadcast_i32(a[i / 2] + step / 8 * 2));
+
+        dot[i] = _mm256_add_epi32(dot[i], _mm256_madd_epi16(part[i], s));
+    }
 }
 
 LG_INLINE void load_pair(const uint8_t *p, __m256i v[2])
@@ -85,11 +89,12 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
     for (int k0 = at; k0 < at + n; k0 += 256, slice += form == FORM_Q6_K ? Q6_BYTES : Q45_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS], s[2];
         _Alignas(16) int16_t sums32[GEMM_COLS][8];
-        const int16_t *sums[GEMM_COLS];
+        const int16_t *sums[GEMM_COLS], *a[GEMM_COLS];
         const uint8_t *q[GEMM_COLS];
 
         for (int c = 0; c < n_cols; c++) {
             q[c] = x[c] + k0;
+            a[c] = act_steps(x[c], n_in) + k0 / 16;
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
             if (form != FORM_Q6_K) {
                 _mm_store_si128((__m128i *)sums32[c], sums_of_32(sums[c]));
@@ -101,16 +106,16 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
         for (int j = 0; form != FORM_Q6_K && j < 8; j++) {
             load_pair(slice + TILE_SCALES + 64 * j, s);
             if (form == FORM_Q4_K) {
-                add_steps(slice, 8 * j, 8, s, q, n_cols, dot);
+                add_steps(slice, 8 * j, 8, s, q, a, n_cols, dot);
             } else {
-                add_steps(slice, 8 * j, 4, s, q, n_cols, dot);
-                add_steps(slice, 8 * j + 4, 4, s, q, n_cols, dot);
+                add_steps(slice, 8 * j, 4, s, q, a, n_cols, dot);
+                add_steps(slice, 8 * j + 4, 4, s, q, a, n_cols, dot);
             }
         }
         for (int g = 0; form == FORM_Q6_K && g < 16; g++) {
             load_pair(slice + TILE_SCALES + 64 * g, s);
-            add_steps(slice, 4 * g, 2, s, q, n_cols, dot);
-            add_steps(slice, 4 * g + 2, 2, s, q, n_cols, dot);
+            add_steps(slice, 4 * g, 2, s, q, a, n_cols, dot);
+            add_steps(slice, 4 * g + 2, 2, s, q, a, n_cols, dot);
         }
         min_sums(slice + (form == FORM_Q6_K ? Q6_MINS : Q45_MINS), form == FORM_Q6_K ? 8 : 4, sums, n_cols,
                  min);
@@ -149,8 +154,9 @@ LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at
             for (int i = 0; i < 2 * n_cols; i++) {
                 __m256i a = broadcast_i32(x[i / 2] + k0 + 4 * k);
                 __m256i m = _mm256_maddubs_epi16(u[i & 1], _mm256_sign_epi8(a, w[i & 1]));
+                __m256i step = broadcast_i32(act_steps(x[i / 2], n_in) + (k0 + 4 * k) / 32 * 2);
 
-                dot[i] = _mm256_add_epi32(dot[i], _mm256_madd_epi16(m, s[i & 1]));
+                dot[i] = _mm256_add_epi32(dot[i], _mm256_madd_epi16(m, _mm256_mullo_epi16(s[i & 1], step)));
                 keep(&dot[i]);
             }
         }

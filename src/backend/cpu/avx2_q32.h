@@ -13,15 +13,19 @@
 
 #include "backend/cpu/avx2_common.h"
 
-/* Eight int32, each the sum of four products of signed bytes: w is given as |w| and w. */
-LG_INLINE __m256i dot_signed(__m256i abs_w, __m256i w, __m256i a)
+/* Eight int32, each the sum of four products of signed bytes times their steps (int16): w is given as |w| and
+ * w. The multiplication by the step is the addition of two that vpmaddwd does anyway. */
+LG_INLINE __m256i dot_signed(__m256i abs_w, __m256i w, __m256i a, __m256i steps)
 {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(abs_w, _mm256_sign_epi8(a, w)), _mm256_set1_epi16(1));
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(abs_w, _mm256_sign_epi8(a, w)), steps);
 }
 
 static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
+    const __m256i spread = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3,
+                                            2, 3, 2, 3, 2, 3, 2, 3, 2, 3);
     const int8_t *q = x;
+    const int16_t *steps = act_steps(x, w->n_in);
     const float *scales = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -32,12 +36,13 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
         const uint8_t *at = p[0];
         for (int b = 0; b < w->n_in / 32; b++, at += 4 * 34) {
             __m256i a = load256(q + 32 * b), dot[4];
+            __m256i step = _mm256_shuffle_epi8(broadcast_i32(steps + 2 * b), spread);
 
             fetch_ahead(at, 4 * 34);
             for (int i = 0; i < 4; i++) {
                 __m256i v = load256_once(p[i] + 2);
 
-                dot[i] = dot_signed(_mm256_abs_epi8(v), v, a);
+                dot[i] = dot_signed(_mm256_abs_epi8(v), v, a, step);
             }
             __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
             acc = _mm_fmadd_ps(_mm_mul_ps(four_f16(p), _mm_set1_ps(scales[b])), sum, acc);
@@ -126,9 +131,10 @@ LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int
 
             for (int c = 0; c < n_cols; c++) {
                 __m256i a = broadcast_i32(x[c] + k0 + 4 * k);
+                __m256i step = _mm256_set1_epi16(act_steps(x[c], n_in)[(k0 + 4 * k) / 16]);
 
-                dot[2 * c] = _mm256_add_epi32(dot[2 * c], dot_signed(u0, w0, a));
-                dot[2 * c + 1] = _mm256_add_epi32(dot[2 * c + 1], dot_signed(u1, w1, a));
+                dot[2 * c] = _mm256_add_epi32(dot[2 * c], dot_signed(u0, w0, a, step));
+                dot[2 * c + 1] = _mm256_add_epi32(dot[2 * c + 1], dot_signed(u1, w1, a, step));
                 keep(&dot[2 * c]);
                 keep(&dot[2 * c + 1]);
             }

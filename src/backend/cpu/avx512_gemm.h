@@ -29,10 +29,11 @@ LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, co
     }
 }
 
-/* Tiles hold a scale as an int16 pair (s, s) a row: as int32. */
-LG_INLINE __m512i load_scales(const uint8_t *p)
+/* Tiles hold a scale as an int16 pair (s, s) a row; rows of activations hold two equal steps for 32 inputs:
+ * their product as int32. */
+LG_INLINE __m512i scale_step(__m512i scales, const int16_t *steps)
 {
-    return _mm512_srai_epi32(load512(p), 16);
+    return _mm512_srai_epi32(_mm512_mullo_epi16(scales, broadcast512_i32(steps)), 16);
 }
 
 /* sum[c] = mins times the activation sums of column c, given as int16 pairs. */
@@ -69,12 +70,13 @@ LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int
     for (int k0 = at; k0 < at + n; k0 += 256, slice += six ? Q6_BYTES : Q45_BYTES) {
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
         _Alignas(16) int16_t sums32[VNNI_COLS][8];
-        const int16_t *sums[VNNI_COLS];
+        const int16_t *sums[VNNI_COLS], *a[VNNI_COLS];
         const uint8_t *q[VNNI_COLS];
 
         for (int c = 0; c < n_cols; c++) {
             dot[c] = _mm512_setzero_si512();
             q[c] = x[c] + k0;
+            a[c] = act_steps(x[c], n_in) + k0 / 16;
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
             if (!six) {
                 _mm_store_si128((__m128i *)sums32[c], sums_of_32(sums[c]));
@@ -82,13 +84,14 @@ LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int
             }
         }
         for (int g = 0; g < groups; g++) {
-            __m512i s = load_scales(slice + TILE_SCALES + 64 * g), part[VNNI_COLS];
+            __m512i s = load512(slice + TILE_SCALES + 64 * g), part[VNNI_COLS];
 
             for (int c = 0; c < n_cols; c++)
                 part[c] = _mm512_setzero_si512();
             add_steps_vnni(false, slice, steps * g, steps, q, n_cols, part);
             for (int c = 0; c < n_cols; c++)
-                dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], s));
+                dot[c] = _mm512_add_epi32(
+                    dot[c], _mm512_mullo_epi32(part[c], scale_step(s, a[c] + steps * g / 8 * 2)));
         }
         min_sums_vnni(slice + (six ? Q6_MINS : Q45_MINS), groups / 2, sums, n_cols, min);
         for (int c = 0; c < n_cols; c++) {
@@ -106,39 +109,43 @@ LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int
     }
 }
 
-/* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). */
+/* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). Codes go in as code + 128; the 128 comes off as
+ * the scales times the activation sums. */
 LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, int at, int n,
                                   const uint8_t *const *x, int n_cols, float *acc)
 {
-    // Times a pair of activation sums: 128 off for the first, or for the second.
-    const __m512i minus_128[2] = {_mm512_set1_epi32(0x0000FF80), _mm512_set1_epi32((int)0xFF800000u)};
-
     for (int k0 = at; k0 < at + n; k0 += 256, slice += SIGNED_BYTES) {
-        __m512i dot[VNNI_COLS], min[VNNI_COLS];
-        const int16_t *sums[VNNI_COLS];
+        __m512i dot[VNNI_COLS], off[VNNI_COLS], min[VNNI_COLS];
+        const int16_t *sums[VNNI_COLS], *a[VNNI_COLS];
         const uint8_t *q[VNNI_COLS];
 
         for (int c = 0; c < n_cols; c++) {
-            dot[c] = _mm512_setzero_si512();
+            dot[c] = off[c] = _mm512_setzero_si512();
             q[c] = x[c] + k0;
+            a[c] = act_steps(x[c], n_in) + k0 / 16;
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
         }
         for (int g = 0; g < 16; g++) {
-            __m512i s = load_scales(slice + TILE_SCALES + 64 * g), part[VNNI_COLS];
+            __m512i s = load512(slice + TILE_SCALES + 64 * g), part[VNNI_COLS];
+            // one of the pair: sums come in pairs, too
+            __m512i one = _mm512_maskz_mov_epi16(g % 2 ? 0xAAAAAAAA : 0x55555555, s);
 
             for (int c = 0; c < n_cols; c++)
-                part[c] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), minus_128[g % 2],
-                                              broadcast512_i32(sums[c] + g / 2 * 2));
+                part[c] = _mm512_setzero_si512();
             add_steps_vnni(true, slice, 4 * g, 4, q, n_cols, part);
-            for (int c = 0; c < n_cols; c++)
-                dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], s));
+            for (int c = 0; c < n_cols; c++) {
+                dot[c] =
+                    _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(s, a[c] + g / 2 * 2)));
+                off[c] = _mm512_dpwssd_epi32(off[c], one, broadcast512_i32(sums[c] + g / 2 * 2));
+            }
         }
         if (has_min)
             min_sums_vnni(slice + SIGNED_MINS, 8, sums, n_cols, min);
         for (int c = 0; c < n_cols; c++) {
             float da = act_scales(x[c], n_in)[k0 / 256];
+            __m512i product = _mm512_sub_epi32(dot[c], _mm512_slli_epi32(off[c], 7));
             __m512 sum =
-                add_block_vnni(slice + SIGNED_D, da, dot[c], false, _mm512_loadu_ps(acc + LG_TILE_ROWS * c));
+                add_block_vnni(slice + SIGNED_D, da, product, false, _mm512_loadu_ps(acc + LG_TILE_ROWS * c));
 
             if (has_min)
                 sum = add_block_vnni(slice + SIGNED_M, da, min[c], false, sum);
@@ -147,7 +154,8 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
     }
 }
 
-/* Signed codes with one f32 scale a run: Q8_0, Q4_0, ... by their shape. */
+/* Signed codes with one f32 scale a run: Q8_0, Q4_0, ... by their shape. Codes go in as code + 128. Each 16
+ * are multiplied by their step in f32, which is exact: 32 * 255 * 127 * 16 < 2^24. */
 LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
                              const uint8_t *const *x, int n_cols, float *sums)
 {
@@ -159,7 +167,7 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
         acc[c] = _mm512_loadu_ps(sums + LG_TILE_ROWS * c);
     for (int k0 = at; k0 < at + n; k0 += elems, slice += run_bytes(elems, has_min)) {
         const uint8_t *d = slice + elems * LG_TILE_ROWS, *q[VNNI_COLS];
-        __m512i dot[VNNI_COLS];
+        __m512 product[VNNI_COLS];
         int sum[VNNI_COLS];
 
         for (int c = 0; c < n_cols; c++) {
@@ -167,16 +175,26 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
 
             q[c] = x[c] + k0;
             sum[c] = s[0] + (variant == RUN_16 ? 0 : s[1]);
-            dot[c] = _mm512_set1_epi32(-128 * sum[c]);
+            product[c] = _mm512_set1_ps((float)(-128 * sum[c]));
         }
-        add_steps_vnni(true, slice, 0, elems / 4, q, n_cols, dot);
-        for (int c = 0; c < n_cols; c++) {
-            float da = act_scales(x[c], n_in)[k0 / 32];
+        for (int g = 0; g < elems / 16; g++) {
+            __m512i part[VNNI_COLS];
 
-            acc[c] = add_block_vnni(d, da, dot[c], false, acc[c]);
+            for (int c = 0; c < n_cols; c++)
+                part[c] = _mm512_setzero_si512();
+            add_steps_vnni(true, slice, 4 * g, 4, q, n_cols, part);
+            for (int c = 0; c < n_cols; c++)
+                product[c] =
+                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(part[c]),
+                                    _mm512_set1_ps((float)act_steps(x[c], n_in)[k0 / 16 + g]), product[c]);
+        }
+        for (int c = 0; c < n_cols; c++) {
+            __m512 da = _mm512_set1_ps(act_scales(x[c], n_in)[k0 / 32]);
+
+            acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(d), da), product[c], acc[c]);
             if (has_min)
-                acc[c] = add_block_vnni(d + LG_TILE_ROWS * sizeof(float), da, _mm512_set1_epi32(sum[c]),
-                                        false, acc[c]);
+                acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(d + LG_TILE_ROWS * sizeof(float)), da),
+                                         _mm512_set1_ps((float)sum[c]), acc[c]);
         }
     }
     for (int c = 0; c < n_cols; c++)

@@ -35,8 +35,9 @@ LG_INLINE __m128 add_q8_0(__m128 acc, const uint8_t *const p[4], float da, const
 
 static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
+    const __m512i fours = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     const int8_t *q = x;
-    const int16_t *sums = act_sums(x, w->n_in);
+    const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
     int blocks = w->n_in / 32;
 
@@ -49,12 +50,15 @@ static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
         const uint8_t *at = p[0];
         for (; b + 2 <= blocks; b += 2, at += 4 * 68) { // a block in each half
             __m512i a = load512(q + 32 * b), dot[4];
+            __m128i four = _mm_cvtepi16_epi32(_mm_loadl_epi64((const __m128i *)(steps + 2 * b)));
+            __m512i step =
+                _mm512_permutexvar_epi32(fours, _mm512_castsi128_si512(four)); // one a lane of 4 codes
 
             fetch_ahead(at, 4 * 68);
             for (int i = 0; i < 4; i++) {
                 __m512i v = up_128(two_256(load256(p[i] + 2), load256(p[i] + 36)));
 
-                dot[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, a);
+                dot[i] = _mm512_mullo_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), v, a), step);
                 next[i] = p[i] + 34;
             }
             __m256i sum = sum4_halves(dot[0], dot[1], dot[2], dot[3]);
@@ -65,11 +69,12 @@ static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
         }
         if (b < blocks) {
             __m256i a = load256(q + 32 * b), dot[4];
+            __m256i step = _mm256_setr_m128i(_mm_set1_epi32(steps[2 * b]), _mm_set1_epi32(steps[2 * b + 1]));
 
             for (int i = 0; i < 4; i++) {
                 __m256i v = _mm256_xor_si256(load256(p[i] + 2), _mm256_set1_epi8((char)0x80));
 
-                dot[i] = _mm256_dpbusd_epi32(_mm256_setzero_si256(), v, a);
+                dot[i] = _mm256_mullo_epi32(_mm256_dpbusd_epi32(_mm256_setzero_si256(), v, a), step);
             }
             acc = add_q8_0(acc, p, da[b], sums + 2 * b, sum4_i32(dot[0], dot[1], dot[2], dot[3]));
         }
@@ -97,7 +102,7 @@ LG_INLINE void gemv_q45_k_vnni(bool five, const lg_mat *w, int row, int n_rows, 
 {
     const int bytes = five ? 176 : 144, codes_at = five ? 48 : 16;
     const __m512i low4 = _mm512_set1_epi8(0x0F), bit4 = _mm512_set1_epi8(0x10);
-    const int16_t *sums = act_sums(x, w->n_in);
+    const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -111,7 +116,7 @@ LG_INLINE void gemv_q45_k_vnni(bool five, const lg_mat *w, int row, int n_rows, 
             const int8_t *q = (const int8_t *)x + 256 * b;
             __m512i dot[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
                               _mm512_setzero_si512()};
-            head4 head = heads_of_4(p, sums_of_32(sums + 16 * b), scales);
+            head4 head = heads_of_4(p, sums_of_32(sums + 16 * b), steps + 16 * b, scales);
 
             fetch_ahead(at, 4 * bytes);
             LG_UNROLL(2)
@@ -164,7 +169,7 @@ static void gemv_q5_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
 /* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times
  * the scaled activation sums are taken off at the end. 64 packed bytes are elements 0..63 (low nibbles) and
  * 64..127 (high) of a half block, so 128 bits of codes are one group of 16 with its own scale. */
-LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums)
+LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums, __m256i steps)
 {
     const __m512i low4 = _mm512_set1_epi8(0x0F), bits = _mm512_set1_epi8(0x30);
     const __m512i left = two_256(_mm256_set1_epi16(4), _mm256_set1_epi16(2));
@@ -173,7 +178,7 @@ LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums)
                                            0x0002000200020002, 0x0001000100010001, 0x0001000100010001, 0, 0);
     __m256i scales = _mm256_cvtepi8_epi16(load128(p + 192));
     __m256i offset = _mm256_slli_epi32(_mm256_madd_epi16(scales, sums), 5);
-    __m512i wide = _mm512_castsi256_si512(scales), dot = _mm512_setzero_si512();
+    __m512i wide = _mm512_castsi256_si512(_mm256_mullo_epi16(scales, steps)), dot = _mm512_setzero_si512();
 
     LG_UNROLL(2)
     for (int h = 0; h < 2; h++) {
@@ -193,7 +198,7 @@ LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums)
 
 static void gemv_q6_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
-    const int16_t *sums = act_sums(x, w->n_in);
+    const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
 
     for (int r = 0; r < n_rows; r += 4) {
@@ -203,13 +208,13 @@ static void gemv_q6_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
         row_pointers(w, row + r, n_rows - r, 4, p);
         const uint8_t *at = p[0];
         for (int b = 0; b < w->n_in / 256; b++, at += 4 * 210) {
-            __m256i s = load256(sums + 16 * b), dot[4];
+            __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
             fetch_ahead(at, 4 * 210);
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
-                dot[i] = dot_q6_k_vnni(p[i], (const int8_t *)x + 256 * b, s);
+                dot[i] = dot_q6_k_vnni(p[i], (const int8_t *)x + 256 * b, s, step);
                 tail[i] = p[i] + 208;
                 p[i] += 210;
             }

@@ -19,30 +19,51 @@
 /*
  * Activations. A weight type decides how its input is held:
  *   LG_ACT_F32   F32, F16, BF16 weights: the f32 row itself.
- *   LG_ACT_Q32   types with blocks of 32 (and NVFP4): int8 codes, one f32 scale per 32 inputs.
- *   LG_ACT_Q256  types with blocks of 256: int8 codes, one f32 scale per 256 inputs.
- * A quantised row is one piece of memory, 64-byte aligned: n codes, then n/16 int16 sums of 16 codes each,
- * then n/32 or n/256 scales, each part starting at a multiple of 64 bytes. Scales are f32 because activations
- * exceed f16's range.
+ *   LG_ACT_Q32   types with blocks of 32 (and NVFP4): int8 codes, a step per 16, a scale per 32 inputs.
+ *   LG_ACT_Q256  types with blocks of 256: int8 codes, a step per 32, a scale per 256 inputs.
+ * An input is code * step * scale. Steps are small integers, at most 16 (Q32) or 8 (Q256): they give each
+ * group of inputs a resolution of its own, and as integers they cost the products next to nothing, because
+ * they multiply into the integer scales of the weights (docs/decisions/0033).
+ *
+ * A quantised row is one piece of memory, 64-byte aligned: n codes, then for each 16 codes an int16 sum (step
+ * * the sum of the codes) and an int16 step (Q256: two equal ones for 32 codes), then n/32 or n/256 f32
+ * scales, each part starting at a multiple of 64 bytes. Scales are f32 because activations exceed f16's
+ * range.
  */
 typedef enum lg_act_kind { LG_ACT_F32, LG_ACT_Q32, LG_ACT_Q256, LG_ACT_KINDS } lg_act_kind;
+
+/* Inputs under one scale, inputs under one step, the largest step. Quantised kinds only. */
+static inline int lg_act_block(lg_act_kind kind)
+{
+    return kind == LG_ACT_Q32 ? 32 : 256;
+}
+static inline int lg_act_group(lg_act_kind kind)
+{
+    return kind == LG_ACT_Q32 ? 16 : 32;
+}
+static inline int lg_act_steps(lg_act_kind kind)
+{
+    return kind == LG_ACT_Q32 ? 16 : 8;
+}
 
 static inline size_t lg_act_sums_at(int n)
 {
     return ((size_t)n + 63) / 64 * 64;
 }
-static inline size_t lg_act_scales_at(int n)
+static inline size_t lg_act_steps_at(int n)
 {
     return lg_act_sums_at(n) + ((size_t)n / 8 + 63) / 64 * 64;
+}
+static inline size_t lg_act_scales_at(int n)
+{
+    return lg_act_steps_at(n) + ((size_t)n / 8 + 63) / 64 * 64;
 }
 /* Bytes of one row of n inputs, a multiple of 64. */
 static inline size_t lg_act_bytes(lg_act_kind kind, int n)
 {
-    size_t scales = (size_t)n / (kind == LG_ACT_Q32 ? 32 : 256) * sizeof(float);
-
     if (kind == LG_ACT_F32)
         return ((size_t)n * sizeof(float) + 63) / 64 * 64;
-    return lg_act_scales_at(n) + (scales + 63) / 64 * 64;
+    return lg_act_scales_at(n) + ((size_t)(n / lg_act_block(kind)) * sizeof(float) + 63) / 64 * 64;
 }
 
 /* Bytes that a kernel may bring into the cache while it works, because its thread reads them next. Empty: p
@@ -78,18 +99,20 @@ static inline size_t lg_tile_bytes(int n_in)
 /*
  * Kernels of one weight type.
  *
- * Exactness. n = n_in, dw and da the f32 values of the weight's and the activation's scale, all f32
- * operations rounded to nearest even, acc starts as +0, blocks in ascending order:
+ * Exactness. n = n_in, dw and da the f32 values of the weight's and the activation's scale, mw of its min,
+ * all f32 operations rounded to nearest even, acc starts as +0, blocks in ascending order:
  *
- *   Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4   acc = fma(dw * da, (float)I, acc)          per 32;  I = sum of code *
- * activation NVFP4                         the same per 16 (da is that of the 32) Q4_1 Q5_1 as above, then
- * acc = fma(mw * da, (float)S, acc);     S = sum of the activations Q6_K Q3_K IQ4_XS              acc =
- * fma(dw * da, (float)I, acc)          per 256; I = sum of scale * code * act. Q4_K Q5_K Q2_K as above, then
- * acc = fma(-(mw * da), (float)M, acc);  M = sum of min * activation
+ *   Q8_0 Q4_0 Q5_0 IQ4_NL MXFP4   per 32:   acc = fma(dw * da, (float)I, acc);  I = sum of code * step * act
+ *   NVFP4                         per 16:   the same, da being that of the 32
+ *   Q4_1 Q5_1                     as above, then acc = fma(mw * da, (float)S, acc);  S = sum of step * act
+ *   Q6_K Q3_K IQ4_XS              per 256:  acc = fma(dw * da, (float)I, acc);
+ *                                           I = sum of scale * code * step * act
+ *   Q4_K Q5_K Q2_K                as above, then acc = fma(-(mw * da), (float)M, acc);
+ *                                           M = sum of min * step * act
  *
- * where codes, block scales and mins are the integers of the format (code - 8 for Q4_0, code - 32 for Q6_K,
- * T[code] for the IQ4 and FP4 types, ...), and I, S, M are exact int32: no format can overflow them. (float)
- * rounds once.
+ * where act, step are the activation's integers; codes, scales and mins those of the format (code - 8 for
+ * Q4_0, code - 32 for Q6_K, T[code] for the IQ4 and FP4 types, ...), and I, S, M are exact int32: no format
+ * can overflow them (Q6_K: 256 * 32 * 128 * 8 * 127 = 2^30 * 0.99). (float) rounds once.
  *
  *   F32 F16 BF16                  lane j of 8: acc_j = fma(w, x, acc_j) over the inputs j, j + 8, j + 16,
  * ...; s_j = acc_j + acc_(j+4) for j < 4; y = (s_0 + s_2) + (s_1 + s_3).
@@ -122,8 +145,9 @@ typedef struct lg_cpu_kernels {
     lg_type_kernels type[LG_QTYPE_MAX];
 
     /* n activations (a multiple of the kind's block) to one quantised row. Bit-exact: per block a = max |x|;
-     * a < 2^-100: codes and scale 0; else code = rint(x * (127 / a)) (ties to even), scale = a / 127.
-     * quant[LG_ACT_F32] is NULL. */
+     * a < 2^-100: codes and scale 0, steps 1. Else, T being the largest step and g = max |x| of a group:
+     * step = ceil(g * (T / a)), at least 1 and at most T; code = rint(x * ((127 T / a) / step)) (ties to
+     * even); scale = a / (127 T). quant[LG_ACT_F32] is NULL. */
     void (*quant[LG_ACT_KINDS])(const float *x, int n, void *row);
 
     /* out[i] = silu(gate[i]) * up[i]. |got - ref| <= 2^-20 |ref| + 2^-118 |up|; silu(-large) is -0, never

@@ -11,21 +11,28 @@
 
 /* ---- activations ---- */
 
-LG_INLINE float max_lane(__m256 v)
+// Lane i = the largest lane of v[i].
+LG_INLINE __m256 max_of_8(const __m256 v[8])
 {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    __m256 two[4], four[2];
 
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+    for (int i = 0; i < 4; i++)
+        two[i] = _mm256_max_ps(_mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+                               _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 2; i++)
+        four[i] = _mm256_max_ps(_mm256_shuffle_ps(two[2 * i], two[2 * i + 1], _MM_SHUFFLE(1, 0, 1, 0)),
+                                _mm256_shuffle_ps(two[2 * i], two[2 * i + 1], _MM_SHUFFLE(3, 2, 3, 2)));
+    return _mm256_max_ps(_mm256_permute2f128_ps(four[0], four[1], 0x20),
+                         _mm256_permute2f128_ps(four[0], four[1], 0x31));
 }
 
-// 32 values to codes, and their two sums of 16.
-LG_INLINE void quant_32(const float *x, __m256 inverse, int8_t *q, int16_t *sums)
+// 32 values to codes, and their two sums of 16. Each 16 have a factor of their own.
+LG_INLINE void quant_32(const float *x, __m256 first, __m256 second, int8_t *q, int sums[2])
 {
     __m256i v[4];
 
     for (int i = 0; i < 4; i++)
-        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
+        v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), i < 2 ? first : second));
     __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     packed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)q, packed);
@@ -34,43 +41,83 @@ LG_INLINE void quant_32(const float *x, __m256 inverse, int8_t *q, int16_t *sums
     __m256i up =
         _mm256_sad_epu8(_mm256_xor_si256(packed, _mm256_set1_epi8((char)0x80)), _mm256_setzero_si256());
     __m256i sum = _mm256_add_epi64(up, _mm256_unpackhi_epi64(up, up));
-    sums[0] = (int16_t)(_mm_extract_epi16(_mm256_castsi256_si128(sum), 0) - 16 * 128);
-    sums[1] = (int16_t)(_mm_extract_epi16(_mm256_extracti128_si256(sum, 1), 0) - 16 * 128);
+    sums[0] = _mm_extract_epi16(_mm256_castsi256_si128(sum), 0) - 16 * 128;
+    sums[1] = _mm_extract_epi16(_mm256_extracti128_si256(sum, 1), 0) - 16 * 128;
 }
 
-LG_INLINE void quant_row(const float *x, int n, int block, void *row)
+// Steps, factors and scales of eight groups; lane g of `max` is the largest magnitude of group g.
+typedef struct group8 {
+    __m256 inverse, scale; // of each group
+    __m256i step;
+} group8;
+
+LG_INLINE group8 group_steps(lg_act_kind kind, __m256 max)
+{
+    const __m256 one = _mm256_set1_ps(1.0f), top = _mm256_set1_ps((float)lg_act_steps(kind));
+    const __m256 all = _mm256_set1_ps(127.0f * (float)lg_act_steps(kind));
+    __m256 block = _mm256_max_ps(max, _mm256_permute_ps(max, _MM_SHUFFLE(2, 3, 0, 1)));
+
+    if (kind == LG_ACT_Q256) { // all eight groups are one block
+        block = _mm256_max_ps(block, _mm256_permute_ps(block, _MM_SHUFFLE(1, 0, 3, 2)));
+        block = _mm256_max_ps(block, _mm256_permute2f128_ps(block, block, 1));
+    }
+    __m256 some = _mm256_cmp_ps(block, _mm256_set1_ps(0x1p-100f), _CMP_GE_OQ);
+    __m256 step = _mm256_and_ps(_mm256_ceil_ps(_mm256_mul_ps(max, _mm256_div_ps(top, block))), some);
+    step = _mm256_min_ps(_mm256_max_ps(step, one), top); // the second operand where the first is NaN
+    return (group8){
+        .inverse = _mm256_and_ps(_mm256_div_ps(_mm256_div_ps(all, block), step), some),
+        .scale = _mm256_and_ps(_mm256_div_ps(block, all), some),
+        .step = _mm256_cvtps_epi32(step),
+    };
+}
+
+LG_INLINE void quant_row(lg_act_kind kind, const float *x, int n, uint8_t *row)
 {
     const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
-    int8_t *q = row;
-    int16_t *sums = (int16_t *)(void *)((uint8_t *)row + lg_act_sums_at(n));
-    float *scales = (float *)(void *)((uint8_t *)row + lg_act_scales_at(n));
+    const int group = lg_act_group(kind), per_32 = 32 / group;
+    int8_t *q = (int8_t *)row;
+    int16_t *sums = (int16_t *)(void *)(row + lg_act_sums_at(n));
+    int16_t *steps = (int16_t *)(void *)(row + lg_act_steps_at(n));
+    float *scales = (float *)(void *)(row + lg_act_scales_at(n));
 
-    for (int b = 0; b < n / block; b++, x += block, q += block, sums += block / 16) {
-        __m256 m[4];
+    for (int at = 0; at < n; at += 8 * group) {
+        int groups = n - at < 8 * group ? (n - at) / group : 8;
+        float inverse[8], scale[8];
+        int32_t step[8];
+        __m256 m[8];
 
-        for (int i = 0; i < 4; i++)
-            m[i] = _mm256_and_ps(_mm256_loadu_ps(x + 8 * i), no_sign);
-        for (int at = 32; at < block; at += 32)
-            for (int i = 0; i < 4; i++)
-                m[i] = _mm256_max_ps(m[i], _mm256_and_ps(_mm256_loadu_ps(x + at + 8 * i), no_sign));
-        float max = max_lane(_mm256_max_ps(_mm256_max_ps(m[0], m[1]), _mm256_max_ps(m[2], m[3])));
-        bool zero = !(max >= 0x1p-100f);
+        for (int g = 0; g < 8; g++) {
+            m[g] = _mm256_setzero_ps();
+            for (int i = 0; g < groups && i < group; i += 8)
+                m[g] = _mm256_max_ps(m[g], _mm256_and_ps(_mm256_loadu_ps(x + at + group * g + i), no_sign));
+        }
+        group8 s = group_steps(kind, max_of_8(m));
+        _mm256_storeu_ps(inverse, s.inverse);
+        _mm256_storeu_ps(scale, s.scale);
+        _mm256_storeu_si256((__m256i *)step, s.step);
+        for (int i = 0; i < groups * group / 32; i++, sums += 2, steps += 2, q += 32) {
+            int first = per_32 * i, second = first + per_32 - 1, sum[2];
 
-        scales[b] = zero ? 0.0f : max / 127.0f;
-        __m256 inverse = _mm256_set1_ps(zero ? 0.0f : 127.0f / max);
-        for (int at = 0; at < block; at += 32)
-            quant_32(x + at, inverse, q + at, sums + at / 16);
+            quant_32(x + at + 32 * i, _mm256_set1_ps(inverse[first]), _mm256_set1_ps(inverse[second]), q,
+                     sum);
+            steps[0] = (int16_t)step[first];
+            steps[1] = (int16_t)step[second];
+            sums[0] = (int16_t)(step[first] * sum[0]);
+            sums[1] = (int16_t)(step[second] * sum[1]);
+            if (i % (lg_act_block(kind) / 32) == 0)
+                *scales++ = scale[first];
+        }
     }
 }
 
 static void quant_q32(const float *x, int n, void *row)
 {
-    quant_row(x, n, 32, row);
+    quant_row(LG_ACT_Q32, x, n, row);
 }
 
 static void quant_q256(const float *x, int n, void *row)
 {
-    quant_row(x, n, 256, row);
+    quant_row(LG_ACT_Q256, x, n, row);
 }
 
 /* ---- SwiGLU ---- */

@@ -11,9 +11,24 @@
 #include "backend/cpu/blocks.h"
 #include "backend/cpu/kernels.h"
 
-// The weight a quantised type multiplies with: run r of a row, times one activation row, added to acc.
-static float add_run(const lg_terms *t, const int8_t *q, const int16_t *sums, float da, int elems,
-                     bool has_min, float acc)
+// Where the parts of a quantised activation row of n are.
+typedef struct act_row {
+    const int8_t *code;
+    const int16_t *sum, *step;
+    const float *scale;
+} act_row;
+
+static act_row act_parts(const uint8_t *row, int n)
+{
+    return (act_row){.code = (const int8_t *)row,
+                     .sum = (const int16_t *)(const void *)(row + lg_act_sums_at(n)),
+                     .step = (const int16_t *)(const void *)(row + lg_act_steps_at(n)),
+                     .scale = (const float *)(const void *)(row + lg_act_scales_at(n))};
+}
+
+// A run of a weight row times inputs [at, at + elems) of an activation row, added to acc.
+static float add_run(const lg_terms *t, const act_row *a, int at, int elems, float da, bool has_min,
+                     float acc)
 {
     int32_t product = 0, min = 0;
 
@@ -21,9 +36,9 @@ static float add_run(const lg_terms *t, const int8_t *q, const int16_t *sums, fl
         int32_t dot = 0;
 
         for (int i = 16 * g; i < 16 * g + 16; i++)
-            dot += t->code[i] * q[i];
-        product += t->scale[g] * dot;
-        min += t->min[g] * sums[g];
+            dot += t->code[i] * a->code[at + i];
+        product += t->scale[g] * a->step[at / 16 + g] * dot;
+        min += t->min[g] * a->sum[at / 16 + g];
     }
     acc = fmaf(t->d * da, (float)product, acc);
     return has_min ? fmaf(t->m * da, (float)min, acc) : acc;
@@ -42,13 +57,10 @@ static void quant_product(lg_qtype type, const uint8_t *rows, size_t row_bytes, 
         for (int r = 0; r < n_in / elems; r++) {
             lg_terms_get(type, rows + (size_t)i * row_bytes, r, &t);
             for (int c = 0; c < n_cols; c++) {
-                const uint8_t *a = x->p + (size_t)(idx ? idx[c] : c) * x->stride;
-                const int16_t *sums = (const int16_t *)(const void *)(a + lg_act_sums_at(n_in));
-                const float *scales = (const float *)(const void *)(a + lg_act_scales_at(n_in));
+                act_row a = act_parts(x->p + (size_t)(idx ? idx[c] : c) * x->stride, n_in);
                 float *acc = &y[(size_t)c * y_stride + (size_t)i];
 
-                *acc = add_run(&t, (const int8_t *)a + r * elems, sums + r * elems / 16,
-                               scales[r * elems / scale_every], elems, has_min, *acc);
+                *acc = add_run(&t, &a, r * elems, elems, a.scale[r * elems / scale_every], has_min, *acc);
             }
         }
     }
@@ -130,43 +142,56 @@ TYPE_KERNELS(Q5_K, quant_product)
 TYPE_KERNELS(Q6_K, quant_product)
 TYPE_KERNELS(IQ4_XS, quant_product)
 
-static void quant_row(const float *x, int n, int block, void *row)
+static float largest(const float *x, int n)
 {
-    int8_t *q = row;
-    int16_t *sums = (int16_t *)(void *)((uint8_t *)row + lg_act_sums_at(n));
-    float *scales = (float *)(void *)((uint8_t *)row + lg_act_scales_at(n));
+    float max = 0.0f;
 
-    for (int b = 0; b < n / block; b++) {
-        float max = 0.0f;
+    for (int i = 0; i < n; i++)
+        max = fmaxf(max, fabsf(x[i]));
+    return max;
+}
 
-        for (int i = b * block; i < (b + 1) * block; i++)
-            max = fmaxf(max, fabsf(x[i]));
+static void quant_row(lg_act_kind kind, const float *x, int n, uint8_t *row)
+{
+    int block = lg_act_block(kind), group = lg_act_group(kind);
+    float steps = (float)lg_act_steps(kind);
+    int8_t *q = (int8_t *)row;
+    int16_t *sums = (int16_t *)(void *)(row + lg_act_sums_at(n));
+    int16_t *step = (int16_t *)(void *)(row + lg_act_steps_at(n));
+    float *scales = (float *)(void *)(row + lg_act_scales_at(n));
+
+    for (int at = 0; at < n; at += group) {
+        float max = largest(x + at / block * block, block);
         bool zero = !(max >= 0x1p-100f);
-        float inverse = zero ? 0.0f : 127.0f / max;
-        scales[b] = zero ? 0.0f : max / 127.0f;
-        for (int i = b * block; i < (b + 1) * block; i++) {
-            float code = rintf(x[i] * inverse);
+        float s = zero ? 0.0f : ceilf(largest(x + at, group) * (steps / max));
+        s = s >= 1.0f ? fminf(s, steps) : 1.0f; // also for NaN
+        float inverse = zero ? 0.0f : 127.0f * steps / max / s;
 
-            q[i] = code >= -127.0f && code <= 127.0f ? (int8_t)code : 0; // the guard is for NaN and infinity
+        scales[at / block] = zero ? 0.0f : max / (127.0f * steps);
+        for (int g = at; g < at + group; g += 16) {
+            int sum = 0;
+
+            for (int i = g; i < g + 16; i++) {
+                float code = rintf(x[i] * inverse);
+
+                q[i] =
+                    code >= -127.0f && code <= 127.0f ? (int8_t)code : 0; // the guard is for NaN and infinity
+                sum += q[i];
+            }
+            step[g / 16] = (int16_t)s;
+            sums[g / 16] = (int16_t)((int)s * sum);
         }
-    }
-    for (int g = 0; g < n / 16; g++) {
-        int sum = 0;
-
-        for (int i = 16 * g; i < 16 * g + 16; i++)
-            sum += q[i];
-        sums[g] = (int16_t)sum;
     }
 }
 
 static void quant_q32(const float *x, int n, void *row)
 {
-    quant_row(x, n, 32, row);
+    quant_row(LG_ACT_Q32, x, n, row);
 }
 
 static void quant_q256(const float *x, int n, void *row)
 {
-    quant_row(x, n, 256, row);
+    quant_row(LG_ACT_Q256, x, n, row);
 }
 
 static void swiglu(const float *gate, const float *up, float *out, int n)
@@ -207,7 +232,11 @@ static double probe_int8(int64_t rounds)
     return (double)rounds * N * 2;
 }
 
-#define ENTRY(id, kind) k->type[LG_##id] = (lg_type_kernels){kind, gemv_##id, copy_rows, gemm_##id}
+#define ENTRY(id, kind)                       \
+    k->type[LG_##id] = (lg_type_kernels)      \
+    {                                         \
+        kind, gemv_##id, copy_rows, gemm_##id \
+    }
 
 void lg_cpu_init_c(lg_cpu_kernels *k)
 {

@@ -40,33 +40,50 @@ LG_INLINE int quant_16(const float *x, float inverse, int8_t *q)
     return vaddlvq_s8(v);
 }
 
-LG_INLINE void quant_row(const float *x, int n, int block, void *row)
+LG_INLINE float largest(const float *x, int n)
 {
-    int8_t *q = row;
-    int16_t *sums = (int16_t *)(void *)((uint8_t *)row + lg_act_sums_at(n));
-    float *scales = (float *)(void *)((uint8_t *)row + lg_act_scales_at(n));
+    float32x4_t m = vdupq_n_f32(0.0f);
 
-    for (int b = 0; b < n / block; b++, x += block, q += block, sums += block / 16) {
-        float32x4_t m = vdupq_n_f32(0.0f);
-        for (int i = 0; i < block; i += 4)
-            m = vmaxq_f32(m, vabsq_f32(vld1q_f32(x + i)));
-        float max = vmaxvq_f32(m);
+    for (int i = 0; i < n; i += 4)
+        m = vmaxq_f32(m, vabsq_f32(vld1q_f32(x + i)));
+    return vmaxvq_f32(m);
+}
+
+LG_INLINE void quant_row(lg_act_kind kind, const float *x, int n, uint8_t *row)
+{
+    const int block = lg_act_block(kind), group = lg_act_group(kind);
+    const float top = (float)lg_act_steps(kind);
+    int8_t *q = (int8_t *)row;
+    int16_t *sums = (int16_t *)(void *)(row + lg_act_sums_at(n));
+    int16_t *steps = (int16_t *)(void *)(row + lg_act_steps_at(n));
+    float *scales = (float *)(void *)(row + lg_act_scales_at(n));
+
+    for (int b = 0; b < n; b += block) {
+        float most[8], max = 0.0f;
+        for (int g = 0; g < block / group; g++) {
+            most[g] = largest(x + b + group * g, group);
+            max = most[g] > max || most[g] != most[g] ? most[g] : max;
+        }
         bool zero = !(max >= 0x1p-100f);
-        float inverse = zero ? 0.0f : 127.0f / max;
-        scales[b] = zero ? 0.0f : max / 127.0f;
-        for (int i = 0; i < block; i += 16)
-            sums[i / 16] = (int16_t)quant_16(x + i, inverse, q + i);
+        float unit = zero ? 0.0f : top / max, inverse = zero ? 0.0f : 127.0f * top / max;
+        scales[b / block] = zero ? 0.0f : max / (127.0f * top);
+        for (int i = b; i < b + block; i += 16) {
+            float step = __builtin_ceilf(most[(i - b) / group] * unit);
+            step = step >= 1.0f ? (step <= top ? step : top) : 1.0f; // 1 for NaN
+            steps[i / 16] = (int16_t)step;
+            sums[i / 16] = (int16_t)((int)step * quant_16(x + i, inverse / step, q + i));
+        }
     }
 }
 
 static void quant_q32(const float *x, int n, void *row)
 {
-    quant_row(x, n, 32, row);
+    quant_row(LG_ACT_Q32, x, n, row);
 }
 
 static void quant_q256(const float *x, int n, void *row)
 {
-    quant_row(x, n, 256, row);
+    quant_row(LG_ACT_Q256, x, n, row);
 }
 
 /* ---- SwiGLU ---- */

@@ -23,7 +23,7 @@ enum {
     COARSE_COLS = 128, // so that a block of activations and its tiles share L2
     // down rows of an item, at most; with one column, whose weights come in short pieces, twice that
     OUT_ROWS = 64,
-    OUT_ITEMS = 4,     // of a thread, at least
+    OUT_ITEMS = 4, // of a thread, at least
 };
 
 // The routed experts, or the shared one.
@@ -34,7 +34,7 @@ typedef struct side {
     int first_entry;      // entries of this side count from here
     uint8_t *mid;         // the input of `down`, one row an entry
     size_t mid_stride;
-    float *raw;           // fine items: before quantisation, ffn floats an entry
+    float *raw; // fine items: before quantisation, ffn floats an entry
 } side;
 
 // An expert and the entries (column, rank) that chose it: entries [first, first + n).
@@ -50,17 +50,17 @@ typedef struct moe_job {
     const lg_moe_args *a;
     int n_cols, k;
     bool fine;
-    int item_rows;        // gate and up rows of an item
+    int item_rows; // gate and up rows of an item
     side routed, shared;
     group *groups;
     int n_groups, n_entries;
-    int32_t *column;      // of each entry
-    int32_t *entry;       // of each (column, rank)
-    int n_shared_first;   // entry of the shared expert's column 0, or -1
+    int32_t *column;    // of each entry
+    int32_t *entry;     // of each (column, rank)
+    int n_shared_first; // entry of the shared expert's column 0, or -1
     lg_acts acts[LG_ACT_KINDS];
     uint8_t *quantised[LG_ACT_KINDS];
-    bool quantises;       // in the job, before the first half
-    atomic_int *done;     // fine items done of each quantisation block
+    bool quantises;   // in the job, before the first half
+    atomic_int *done; // fine items done of each quantisation block
     int64_t n_items;
     int out_rows;
     lg_queue first_half, second_half;
@@ -88,14 +88,16 @@ static void quantise_part(const lg_cpu *c, lg_act_kind kind, const float *x, int
                           int at)
 {
     _Alignas(64) uint8_t part[COARSE_ROWS * 2];
-    size_t per_scale = kind == LG_ACT_Q32 ? 32 : 256;
+    size_t per_16 = (size_t)n / 16 * sizeof(int16_t), at_16 = (size_t)at / 16 * sizeof(int16_t);
+    size_t block = (size_t)lg_act_block(kind);
 
     LG_ASSERT(n <= COARSE_ROWS && lg_act_bytes(kind, n) <= sizeof part);
     c->k.quant[kind](x, n, part);
     memcpy(row + at, part, (size_t)n);
-    memcpy(row + lg_act_sums_at(width) + (size_t)at / 8, part + lg_act_sums_at(n), (size_t)n / 8);
-    memcpy(row + lg_act_scales_at(width) + (size_t)at / per_scale * sizeof(float), part + lg_act_scales_at(n),
-           (size_t)n / per_scale * sizeof(float));
+    memcpy(row + lg_act_sums_at(width) + at_16, part + lg_act_sums_at(n), per_16);
+    memcpy(row + lg_act_steps_at(width) + at_16, part + lg_act_steps_at(n), per_16);
+    memcpy(row + lg_act_scales_at(width) + (size_t)at / block * sizeof(float), part + lg_act_scales_at(n),
+           (size_t)n / block * sizeof(float));
 }
 
 // silu(gate h) * up h for rows [row, row + n) of a group, columns [col, col + n_cols) of its entries, to
@@ -106,8 +108,11 @@ static void gate_up(const moe_job *j, const group *g, int row, int n, int col, i
     const lg_cpu *c = j->c;
     const side *s = g->of;
     int step = n_cols == 1 ? n : LG_BLOCK_ROWS;
-    lg_product_args p = {.expert = g->expert, .idx = j->column + g->first + col, .n_cols = n_cols,
-                         .y_stride = (size_t)step, .tiles = lg_cpu_carve(&scratch, j->tiles_bytes)};
+    lg_product_args p = {.expert = g->expert,
+                         .idx = j->column + g->first + col,
+                         .n_cols = n_cols,
+                         .y_stride = (size_t)step,
+                         .tiles = lg_cpu_carve(&scratch, j->tiles_bytes)};
     float *gate = lg_cpu_carve(&scratch, (size_t)n_cols * (size_t)step * sizeof(float));
     float *up = lg_cpu_carve(&scratch, (size_t)n_cols * (size_t)step * sizeof(float));
 
