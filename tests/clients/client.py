@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
@@ -85,6 +86,7 @@ class Exchange:
     def __init__(self, method, path, headers, body):
         self.method, self.path, self.headers, self.raw = method, path, headers, body
         self.status, self.answer = 0, b""
+        self.began, self.seconds = time.monotonic(), None  # None: the answer is not over
 
     def json(self):
         return json.loads(self.raw)
@@ -143,6 +145,7 @@ class Relay:
         except OSError:
             pass  # the client or the server is gone; what came is kept
         finally:
+            x.seconds = time.monotonic() - x.began
             h.close_connection = True
             c.close()
 

@@ -32,9 +32,11 @@ def has_result(exchange):
 
 def run(relay, env, folder, prompt, *words):
     env = env | {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{relay.port}", "ANTHROPIC_API_KEY": "k", "IS_SANDBOX": "1",
-                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1"}
+                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1",
+                 # a loaded machine may read the first prompt for longer than the five minutes it would wait
+                 "CLAUDE_STREAM_IDLE_TIMEOUT_MS": "1000000", "API_TIMEOUT_MS": "1000000"}
     return client.run([CLAUDE, "-p", prompt, "--model", "laguna", "--dangerously-skip-permissions", *words], env, folder,
-                      seconds=500)
+                      seconds=1000)
 
 
 class ClaudeCode(lib.Case):
