@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/constraint.h"
+#include "fault.h"
 #include "grammar/grammar_int.h"
 
 static const char model_path[] = LG_TEST_DIR "/golden/laguna-tiny-xs.gguf";
@@ -538,6 +539,45 @@ static void refused_tools(void **state)
     lg_constraint_release(c);
 }
 
+// Memory that ends anywhere while a constraint is made is an error, or one tool less whose schema holds.
+static void memory_ends(void **state)
+{
+    lg_special special = {.tool_call = TOOL_CALL, .end_tool_call = END_TOOL_CALL};
+    lg_grammar_tool tool[] = {
+        {.name = LG_STR("plain"), .parameters = LG_STR("{\"type\":\"object\"}")},
+        {.name = LG_STR("hard"),
+         .parameters =
+             LG_STR("{\"type\":\"object\",\"properties\":{\"x\":{\"not\":{}}},\"required\":[\"x\"]}")},
+    };
+    lg_str choice[] = {LG_STR("left"), LG_STR("right")};
+    const lg_constraint_spec specs[] = {
+        {.kind = LG_CONSTRAIN_CALL, .tool = tool, .n_tool = 2, .max_calls = 1, .special = &special},
+        {.kind = LG_CONSTRAIN_SCHEMA, .schema = LG_STR("{\"properties\":{\"a\":{\"type\":\"integer\"}}}")},
+        {.kind = LG_CONSTRAIN_REGEX, .schema = LG_STR("[a-c]{3}")},
+        {.kind = LG_CONSTRAIN_CHOICE, .choice = choice, .n_choice = 2},
+    };
+
+    (void)state;
+    if (!LG_HAVE_FAULT)
+        skip();
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        bool done = false;
+        for (long n = 1; !done; n++) {
+            lg_constraint_cache *cache = NULL;
+            lg_constraint *c = NULL;
+            fault_arm(FAULT_ALLOC, n);
+            lg_status st = lg_constraint_cache_create(1 << 20, &cache, NULL);
+            if (st == LG_OK)
+                st = lg_constraint_get(cache, &specs[i], &c, NULL, NULL);
+            done = fault_disarm() == 0;
+            assert_true(st == LG_OK || !done);
+            if (st == LG_OK)
+                lg_constraint_release(c);
+            lg_constraint_cache_destroy(cache);
+        }
+    }
+}
+
 static void options(void **state)
 {
     static const struct {
@@ -575,11 +615,17 @@ static void options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_reply_is_a_value), cmocka_unit_test(thinking_comes_first),
-        cmocka_unit_test(a_limit_cuts),           cmocka_unit_test(forced_tokens),
-        cmocka_unit_test(a_prefix_of_the_value),  cmocka_unit_test(calls_are_calls),
-        cmocka_unit_test(strict_calls),           cmocka_unit_test(compiled_ones_are_kept),
-        cmocka_unit_test(refused_tools),          cmocka_unit_test(options),
+        cmocka_unit_test(every_reply_is_a_value),
+        cmocka_unit_test(thinking_comes_first),
+        cmocka_unit_test(a_limit_cuts),
+        cmocka_unit_test(forced_tokens),
+        cmocka_unit_test(a_prefix_of_the_value),
+        cmocka_unit_test(calls_are_calls),
+        cmocka_unit_test(strict_calls),
+        cmocka_unit_test(compiled_ones_are_kept),
+        cmocka_unit_test(refused_tools),
+        cmocka_unit_test(memory_ends),
+        cmocka_unit_test(options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
