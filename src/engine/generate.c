@@ -589,8 +589,10 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
 
     *stats = (lg_gen_stats){.seed = p->sampling.seed};
     LG_TRY(check_params(e, p, n, err));
-    if (p->grammar && !p->grammar_calls)
+    if (p->grammar && !p->grammar_calls) {
         parser.n_stop = 0;
+        parser.verbatim = true;
+    }
     LG_TRY(lg_reply_create(e->vocab, &parser, p->max_reply_bytes, p->event, p->ctx, &g.reply, err));
     start_sampling(&g);
     start_drafting(&g);

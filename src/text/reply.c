@@ -79,10 +79,16 @@ void lg_reply_segment_start(segment *s)
     lg_buf_clear(&s->held);
 }
 
+// Does white space at the edges of a segment go?
+static bool strips(const lg_reply *r, const segment *s)
+{
+    return r->p.family == LG_TEMPLATE_V2 && !(r->p.verbatim && s->kind == LG_EV_CONTENT);
+}
+
 // White space in front waits for something visible; v2 drops it and lets white space behind wait as well.
 void lg_reply_segment_text(lg_reply *r, segment *s, lg_str text)
 {
-    bool strip = r->p.family == LG_TEMPLATE_V2;
+    bool strip = strips(r, s);
     lg_str body = text;
 
     if (!s->visible) {
@@ -105,7 +111,7 @@ void lg_reply_segment_text(lg_reply *r, segment *s, lg_str text)
 
 void lg_reply_segment_end(lg_reply *r, segment *s, bool keep_space)
 {
-    if (keep_space && r->p.family != LG_TEMPLATE_V2)
+    if (keep_space && !strips(r, s))
         segment_out(r, s, lg_buf_str(&s->held));
     lg_buf_clear(&s->held);
     if (s->kind == LG_EV_CONTENT)

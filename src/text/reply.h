@@ -39,6 +39,7 @@ typedef struct lg_tool {
 
 typedef struct lg_reply_params {
     lg_template_family family;
+    bool verbatim;         /* white space around the content belongs to it, whatever the family */
     bool raw;              /* no parsing at all: every token is content (completions, --raw) */
     bool thinking;         /* thinking is on for this turn */
     bool open_reasoning;   /* the prompt ends inside the reasoning */
