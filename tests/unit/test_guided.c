@@ -159,6 +159,33 @@ static void every_reply_is_a_value(void **state)
     lg_engine_close(e);
 }
 
+// White space is part of the answer, also where the template family trims answers.
+static void an_answer_is_verbatim(void **state)
+{
+    const int32_t prompt[] = {EOS, ASSISTANT, END_THINK};
+    static const lg_template_family family[] = {LG_TEMPLATE_S21, LG_TEMPLATE_V2};
+    lg_engine *e = open_engine();
+    lg_constraint *c =
+        compile(&(lg_constraint_spec){.kind = LG_CONSTRAIN_REGEX, .schema = LG_STR(" \\n[ab] {2}")});
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        heard h;
+        hear(&h);
+        lg_gen_params p = params(&h, 1);
+        lg_gen_stats s;
+        lg_constraint_apply(c, &p);
+        p.reply.family = family[i];
+        lg_ids ids = run(e, prompt, 3, &p, &s);
+        assert_int_equal(h.content.n, 5);
+        assert_true(h.content.p[0] == ' ' && h.content.p[1] == '\n' && h.content.p[4] == ' ');
+        lg_ids_free(&ids);
+        forget(&h);
+    }
+    lg_constraint_release(c);
+    lg_engine_close(e);
+}
+
 // The value comes after the reasoning, which ends with nothing but its tag, by itself or by its bound.
 static void thinking_comes_first(void **state)
 {
@@ -616,6 +643,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_reply_is_a_value),
+        cmocka_unit_test(an_answer_is_verbatim),
         cmocka_unit_test(thinking_comes_first),
         cmocka_unit_test(a_limit_cuts),
         cmocka_unit_test(forced_tokens),
