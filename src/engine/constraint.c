@@ -37,7 +37,7 @@ struct lg_constraint {
 struct lg_constraint_cache {
     pthread_mutex_t lock;
     size_t max_bytes;
-    lg_constraint *kept[KEPT]; /* the newest first */
+    lg_constraint *kept[KEPT + 1]; /* the newest first; one more while the lock is held */
     int n;
 };
 
@@ -143,20 +143,53 @@ static lg_constraint *find(lg_constraint_cache *cache, const lg_constraint *like
     return NULL;
 }
 
-// With the lock held: takes c in. What has to go for it is left in `gone`.
-static int insert(lg_constraint_cache *cache, lg_constraint *c, lg_constraint *gone[KEPT])
+// With the lock held: what lies beyond the limits, the newest aside, goes to `gone`. Grammars grow while they
+// are used, so this is asked at every look-up.
+static int trim(lg_constraint_cache *cache, lg_constraint *gone[KEPT + 1])
 {
-    size_t sum = bytes_of(c);
+    size_t sum = 0;
     int n = 0, keep = 0;
 
-    while (keep < cache->n && keep < KEPT - 1 && sum + bytes_of(cache->kept[keep]) <= cache->max_bytes)
-        sum += bytes_of(cache->kept[keep++]);
+    while (keep < cache->n && keep < KEPT) {
+        sum += bytes_of(cache->kept[keep]);
+        if (keep > 0 && sum > cache->max_bytes)
+            break;
+        keep++;
+    }
     for (int i = keep; i < cache->n; i++)
         gone[n++] = cache->kept[i];
-    cache->n = keep + 1;
-    to_front(cache, keep, c);
-    atomic_fetch_add(&c->refs, 1);
+    cache->n = keep;
     return n;
+}
+
+// With the lock held: the equal one; or c itself, if there is a grammar in it, which is then kept; or NULL.
+static lg_constraint *find_or_keep(lg_constraint_cache *cache, lg_constraint *c)
+{
+    lg_constraint *found = find(cache, c);
+
+    if (found || !c->grammar)
+        return found;
+    to_front(cache, cache->n, c);
+    cache->n++;
+    atomic_fetch_add(&c->refs, 1);
+    return c;
+}
+
+// The constraint to use in place of c, with a reference for the caller; NULL: c must be compiled first.
+static lg_constraint *share(lg_constraint_cache *cache, lg_constraint *c)
+{
+    lg_constraint *gone[KEPT + 1], *use;
+    int n;
+
+    if (!cache)
+        return c->grammar ? c : NULL;
+    (void)pthread_mutex_lock(&cache->lock);
+    use = find_or_keep(cache, c);
+    n = trim(cache, gone);
+    (void)pthread_mutex_unlock(&cache->lock);
+    for (int i = 0; i < n; i++)
+        lg_constraint_release(gone[i]);
+    return use;
 }
 
 /* --- compiling --- */
@@ -290,9 +323,8 @@ static lg_status compile(const lg_constraint_spec *s, lg_grammar **out, lg_gramm
 lg_status lg_constraint_get(lg_constraint_cache *cache, const lg_constraint_spec *spec, lg_constraint **out,
                             lg_grammar_error *why, lg_err *err)
 {
-    lg_constraint *c = calloc(1, sizeof *c), *found = NULL, *gone[KEPT];
+    lg_constraint *c = calloc(1, sizeof *c), *use = NULL;
     lg_status st;
-    int n_gone = 0;
 
     if (why)
         *why = (lg_grammar_error){0};
@@ -304,30 +336,17 @@ lg_status lg_constraint_get(lg_constraint_cache *cache, const lg_constraint_spec
     c->fast_forward = spec->fast_forward;
     lg_buf_init(&c->key, KEY_MAX);
     st = make_key(spec, c, err);
-    if (st == LG_OK && cache) {
-        (void)pthread_mutex_lock(&cache->lock);
-        found = find(cache, c);
-        (void)pthread_mutex_unlock(&cache->lock);
-    }
-    if (st == LG_OK && !found) {
-        st = compile(spec, &c->grammar, why, err);
-        if (st == LG_OK && cache) { // another thread may have compiled the same meanwhile
-            (void)pthread_mutex_lock(&cache->lock);
-            found = find(cache, c);
-            if (!found)
-                n_gone = insert(cache, c, gone);
-            (void)pthread_mutex_unlock(&cache->lock);
-        }
-    }
-    for (int i = 0; i < n_gone; i++)
-        lg_constraint_release(gone[i]);
-    if (st == LG_OK && !found) {
-        *out = c;
-        return LG_OK;
-    }
-    lg_constraint_release(c);
     if (st == LG_OK)
-        *out = found;
+        use = share(cache, c);
+    if (st == LG_OK && !use) {
+        st = compile(spec, &c->grammar, why, err);
+        if (st == LG_OK) // another thread may have compiled the same meanwhile
+            use = share(cache, c);
+    }
+    if (use != c)
+        lg_constraint_release(c);
+    if (st == LG_OK)
+        *out = use;
     return st;
 }
 
