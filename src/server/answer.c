@@ -632,7 +632,7 @@ static void log_job(const call *c, int status)
         (unsigned long long)lg_job_queue_us(c->job) / 1000,
         (unsigned long long)(c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0), rate, accept,
         finish_word(c), c->failed ? " code=" : "",
-        c->failed ? (c->error.code[0] ? c->error.code : "error") : "");
+        c->failed ? lg_api_word(&c->error) : "");
 }
 
 void lg_answer_done(void *ctx, lg_request *rq, int status)
@@ -649,8 +649,9 @@ void lg_answer_done(void *ctx, lg_request *rq, int status)
         lg_job_release(c->job);
         c->job = NULL;
     } else if (c && c->route && c->route->kind == LG_ROUTE_JOB) {
-        LG_INFO("http", "done", "dialect=%s client=%s status=%d error=\"%s\"", c->route->name,
-                rq->client[0] ? rq->client : "-", status, c->failed ? c->error.message : "");
+        // the message may quote the request, so it is for the client alone
+        LG_INFO("http", "done", "dialect=%s client=%s status=%d code=%s", c->route->name,
+                rq->client[0] ? rq->client : "-", status, c->failed ? lg_api_word(&c->error) : "-");
     }
     lg_metrics_request(s->metrics, c && c->route ? c->route->name : NULL, status, lg_now_us() - rq->start_us);
 }

@@ -74,6 +74,11 @@ int lg_api_status(const lg_api_error *e)
     return e->status ? e->status : kinds[e->kind].status;
 }
 
+const char *lg_api_word(const lg_api_error *e)
+{
+    return e->code[0] ? e->code : kinds[e->kind].code ? kinds[e->kind].code : kinds[e->kind].type;
+}
+
 void lg_api_error_json(const lg_api_error *e, lg_error_shape shape, const char *request_id, lg_buf *out)
 {
     const kind_row *k = &kinds[e->kind];

@@ -51,6 +51,8 @@ lg_status lg_api_fail(lg_api_error *e, lg_api_kind kind, const char *param, cons
 lg_status lg_api_from_err(lg_api_error *e, const lg_err *err);
 
 int lg_api_status(const lg_api_error *e);
+/* The code, else the type: a word for logs, never text of a client's. */
+const char *lg_api_word(const lg_api_error *e);
 /* The error object in its shape, no newline. request_id is used by the Anthropic shape only. */
 void lg_api_error_json(const lg_api_error *e, lg_error_shape shape, const char *request_id, lg_buf *out);
 
