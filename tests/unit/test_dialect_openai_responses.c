@@ -163,7 +163,7 @@ static void fold_event(folded *f, lg_str name, const lg_json *ev)
     } else if (lg_str_eqz(name, "response.custom_tool_call_input.done")) {
         text_is(ev, "input", &item_of(f, ev)->delta);
     } else if (lg_str_eqz(name, "response.completed") || lg_str_eqz(name, "response.incomplete")) {
-        (void)snprintf(f->terminal, sizeof f->terminal, "%s", name.p);
+        (void)snprintf(f->terminal, sizeof f->terminal, "%.*s", (int)name.n, name.p);
         (void)lg_json_dump(lg_json_get(ev, "response"), &f->last);
     } else if (lg_str_eqz(name, "response.created") || lg_str_eqz(name, "response.in_progress")) {
         assert_int_equal(lg_json_len(lg_json_get(lg_json_get(ev, "response"), "output")), 0);
