@@ -62,7 +62,7 @@ static lg_status encode(const lg_engine *e, const char *text, bool thinking, lg_
 static lg_status open_engine(const char *model, const char *drafter, lg_engine **out, lg_err *err)
 {
     return lg_engine_open(&(lg_engine_params){.model_path = model,
-                                              .backend = {.device = "cpu", .isa = ""},
+                                              .backend = {.device = "cpu", .threads = 1, .isa = ""},
                                               .ctx = CTX,
                                               .kv_type = LG_F16,
                                               .draft_path = drafter,

@@ -153,7 +153,7 @@ static rig set_up(const char *file)
     rig r = {0};
 
     assert_int_equal(
-        lg_backend_open(&(lg_backend_params){.device = "cpu", .threads = 2, .isa = ""}, &r.b, NULL), LG_OK);
+        lg_backend_open(&(lg_backend_params){.device = "cpu", .threads = 1, .isa = ""}, &r.b, NULL), LG_OK);
     assert_int_equal(lg_gguf_open(target_path, &r.target_file, NULL), LG_OK);
     assert_int_equal(lg_gguf_open(file, &r.file, NULL), LG_OK);
     assert_int_equal(lg_hparams_read(r.target_file, NULL, &r.thp, NULL), LG_OK);

@@ -57,7 +57,7 @@ static lg_engine *open_engine(bool drafter, int max)
 
     mode = OWN;
     assert_int_equal(lg_engine_open(&(lg_engine_params){.model_path = model_path,
-                                                        .backend = {.device = "cpu", .threads = 2, .isa = ""},
+                                                        .backend = {.device = "cpu", .threads = 1, .isa = ""},
                                                         .ctx = CTX,
                                                         .kv_type = LG_F16,
                                                         .chunk = 64,

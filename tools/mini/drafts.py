@@ -1,8 +1,10 @@
 """Measures the drafter through lagoon itself, on the held-out prompts: drafts accepted a round, acceptance by
 position, and the speed against plain decoding of the same prompts in the same run, interleaved.
 
-  drafts.py [--lagoon BIN] [--model FILE] [--n N] [--kinds A,B] [--max LIST] [--threads T]
+  drafts.py [--lagoon BIN] [--model FILE] [--n N] [--kinds A,B] [--max LIST] [--threads T] [--mix]
 
+With --mix the prompts are of the stream that the model card's figures were measured on (finish.py), kinds code,
+chat, tools, json, arith and text; without it they are the cases of eval.py.
 Lengths 15 and 7 are fixed (no confidence cut, no measured costs), as in the model card; `auto` is the default
 policy. Temperature 0. Answers must be equal in all runs, or the script ends with an error.
 """
@@ -13,11 +15,12 @@ import tempfile
 from pathlib import Path
 
 import cases
+from corpus import Stream
 from eval import text_of
 from skills.conv import render
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_ANSWER = 440
+LONGEST_ANSWER = 420
 FIXED = ["--draft-p-min", "0", "--draft-pause-margin", "0"]
 
 
@@ -34,6 +37,17 @@ def ask(a, prompt, how):
             check=True,
         )
     return json.loads(p.stdout)
+
+
+def prompts(kind, n, mix):
+    if not mix:
+        return [text_of(render(c, open_last=True)) for c in cases.make(kind, n)]
+    stream, out = Stream(8000, "test", 600), []
+    while len(out) < n:
+        c = stream.of(kind)
+        if c.turns:
+            out.append(text_of(render(c, open_last=True)))
+    return out
 
 
 def row(kind, how, got, plain):
@@ -58,14 +72,14 @@ def main():
     ap.add_argument("--kinds", default="code,chat")
     ap.add_argument("--max", default="15,7,auto")
     ap.add_argument("--threads", default="2")
+    ap.add_argument("--mix", action="store_true")
     a = ap.parse_args()
     hows = ["plain", *a.max.split(",")]
     print("| held-out prompts | drafts a round | tokens a second | speed-up | verified / accepted | rounds + plain |")
     print("| --- | --- | --- | --- | --- | --- |")
     for kind in a.kinds.split(","):
         got = {h: [] for h in hows}
-        for c in cases.make(kind, a.n):
-            prompt = text_of(render(c, open_last=True))
+        for prompt in prompts(kind, a.n, a.mix):
             for h in hows:
                 got[h].append(ask(a, prompt, h))
                 if got[h][-1]["content"] != got["plain"][-1]["content"]:
