@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "server/replay.h"
 
 static void die(const char *what)
@@ -282,4 +283,53 @@ size_t dk_each_event(lg_str s, dk_event_fn fn, void *ctx)
         s = (lg_str){s.p + end + 2, s.n - end - 2};
     }
     return n;
+}
+
+/* --- recorded answers --- */
+
+static lg_buf recording(dk_record_fn record)
+{
+    lg_buf b;
+
+    lg_buf_init(&b, 1 << 22);
+    record(&b);
+    if (b.failed)
+        die("a record that does not fit");
+    return b;
+}
+
+void dk_compare(dk_record_fn record, const char *file)
+{
+    lg_buf got = recording(record);
+    char path[512], *text = NULL;
+    size_t n = 0, i = 0;
+
+    (void)snprintf(path, sizeof path, LG_TEST_DIR "/golden/%s", file);
+    if (lg_read_all(path, 1 << 22, &text, &n, NULL) != LG_OK)
+        die(path);
+    while (i < n && i < got.n && text[i] == got.p[i])
+        i++;
+    if (i < n || i < got.n) {
+        fprintf(stderr, "%s, byte %zu: \"%.*s\" instead of \"%.*s\"\n", file, i,
+                (int)(got.n - i < 100 ? got.n - i : 100), got.p + i, (int)(n - i < 100 ? n - i : 100),
+                text + i);
+        abort();
+    }
+    lg_buf_free(&got);
+    free(text);
+}
+
+bool dk_write(int argc, char **argv, dk_record_fn record)
+{
+    FILE *f;
+    lg_buf b;
+
+    if (argc != 3 || strcmp(argv[1], "--write") != 0)
+        return false;
+    b = recording(record);
+    f = fopen(argv[2], "wb");
+    if (!f || fwrite(b.p, 1, b.n, f) != b.n || fclose(f) != 0)
+        die(argv[2]);
+    lg_buf_free(&b);
+    return true;
 }

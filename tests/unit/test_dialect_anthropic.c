@@ -8,9 +8,7 @@
 #include "check.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "base/file.h"
 #include "support/dialects.h"
 
 #define HEAD "{\"max_tokens\":1000,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -648,36 +646,8 @@ static void record(lg_buf *out)
 
 static void recorded(void **state)
 {
-    char *text = NULL;
-    size_t n = 0;
-    lg_buf got;
-
     (void)state;
-    lg_buf_init(&got, 1 << 20);
-    record(&got);
-    assert_int_equal(lg_read_all(LG_TEST_DIR "/golden/messages.txt", 1 << 20, &text, &n, NULL), LG_OK);
-    for (size_t i = 0; i < n && i < got.n; i++)
-        if (text[i] != got.p[i])
-            fail_msg("byte %zu differs: \"%.*s\" for \"%.*s\"", i, (int)(got.n - i < 100 ? got.n - i : 100),
-                     got.p + i, (int)(n - i < 100 ? n - i : 100), text + i);
-    assert_int_equal(got.n, n);
-    lg_buf_free(&got);
-    free(text);
-}
-
-static int write_record(const char *path)
-{
-    FILE *f = fopen(path, "wb");
-    lg_buf b;
-
-    lg_buf_init(&b, 1 << 20);
-    record(&b);
-    if (!f || fwrite(b.p, 1, b.n, f) != b.n || fclose(f) != 0) {
-        perror(path);
-        return 1;
-    }
-    lg_buf_free(&b);
-    return 0;
+    dk_compare(record, "messages.txt");
 }
 
 int main(int argc, char **argv)
@@ -698,7 +668,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(recorded),
     };
 
-    if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        return write_record(argv[2]);
+    if (dk_write(argc, argv, record))
+        return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,9 @@
 /*
  * unit/test_native: POST /lagoon/v1/generate without sockets: every unknown field is refused with its path,
  * the turn begins as the body says, and the stream says the same as the single body.
+ *
+ * Recorded answers are in golden/native.txt, a section a case. After a change on purpose: test_native --write
+ * FILE.
  */
 #include "check.h"
 
@@ -418,13 +421,37 @@ static void extras(void **state)
     lg_buf_free(&out);
 }
 
-int main(void)
+/* --- recorded answers --- */
+
+static void record(lg_buf *out)
+{
+    for (int i = 0; i < N_CASES; i++) {
+        for (int stream = 1; stream >= 0; stream--) {
+            (void)lg_buf_addf(out, "== %s%s\n", cases[i].name, stream ? "" : ", one body");
+            play(&cases[i], stream, 0, NULL, out);
+            if (!stream)
+                (void)lg_buf_addz(out, "\n");
+        }
+    }
+    (void)lg_buf_addz(out, "== error\n");
+    play(&cases[1], true, 0, "the device is gone", out);
+}
+
+static void recorded(void **state)
+{
+    (void)state;
+    dk_compare(record, "native.txt");
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_fields), cmocka_unit_test(beginnings), cmocka_unit_test(errors),
         cmocka_unit_test(values),         cmocka_unit_test(both_forms), cmocka_unit_test(failure),
-        cmocka_unit_test(extras),
+        cmocka_unit_test(extras),         cmocka_unit_test(recorded),
     };
 
+    if (dk_write(argc, argv, record))
+        return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
