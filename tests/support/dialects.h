@@ -43,7 +43,8 @@ typedef void (*dk_event_fn)(void *ctx, lg_str name, lg_str data);
 size_t dk_each_event(lg_str stream, dk_event_fn fn, void *ctx);
 
 /* Recorded answers: `record` appends all of them ("== name", then the bytes). The first difference to
- * tests/golden/FILE ends the process. With the arguments --write PATH the program records instead: true then. */
+ * tests/golden/FILE ends the process. With the arguments --write PATH the program records instead: true then.
+ */
 typedef void (*dk_record_fn)(lg_buf *out);
 void dk_compare(dk_record_fn record, const char *file);
 bool dk_write(int argc, char **argv, dk_record_fn record);
