@@ -181,29 +181,46 @@ void lg_cache_end(lg_engine *e)
     e->cache.ask = (lg_cache_ask){0};
 }
 
+typedef struct ahead {
+    void (*progress)(void *ctx, size_t done, size_t total);
+    void *ctx;
+    size_t k, n;
+} ahead;
+
+static lg_status on_chunk(void *ctx, size_t first, size_t n, lg_err *err)
+{
+    const ahead *a = ctx;
+
+    (void)err;
+    if (a->progress)
+        a->progress(a->ctx, a->k + first + n, a->n);
+    return LG_OK;
+}
+
 lg_status lg_engine_prefill(lg_engine *e, const lg_cache_ask *ask, atomic_bool *cancel,
                             void (*progress)(void *ctx, size_t done, size_t total), void *ctx,
                             int64_t *evaluated, lg_err *err)
 {
-    lg_eval v = {.no_logits = true, .cancel = cancel};
-    lg_status st = LG_OK;
-    int64_t k, chunk = e->work.max_rows;
+    ahead a = {.progress = progress, .ctx = ctx, .n = ask->n};
+    lg_status st;
 
     if (evaluated)
         *evaluated = 0;
     if (ask->n > (size_t)e->plan.ctx)
         return LG_FAIL(err, LG_E_LIMIT, "%zu tokens exceed the context of %lld", ask->n,
                        (long long)e->plan.ctx);
-    k = lg_cache_begin(e, ask, (int64_t)ask->n, false);
-    for (int64_t at = k; at < (int64_t)ask->n && st == LG_OK; at += (int64_t)v.n) {
-        v.ids = ask->ids + at;
-        v.n = (size_t)((int64_t)ask->n - at < chunk ? (int64_t)ask->n - at : chunk);
-        if (progress)
-            progress(ctx, (size_t)at, ask->n);
-        st = lg_engine_eval(e, &v, err);
-    }
+    a.k = (size_t)lg_cache_begin(e, ask, (int64_t)ask->n, false);
+    (void)on_chunk(&a, 0, 0, err);
+    st = lg_engine_eval(e,
+                        &(lg_eval){.ids = ask->ids + a.k,
+                                   .n = ask->n - a.k,
+                                   .no_logits = true,
+                                   .cancel = cancel,
+                                   .chunk_done = on_chunk,
+                                   .ctx = &a},
+                        err);
     if (evaluated)
-        *evaluated = e->kv.pos - k;
+        *evaluated = e->kv.pos - (int64_t)a.k;
     lg_cache_end(e);
     return st;
 }

@@ -73,7 +73,8 @@ void lg_engine_unpin(lg_engine *e, lg_prefix_pin *pin);
 /* Evaluate a prompt without sampling, so that a later request finds it: the history as it will be rendered
  * when the user speaks next. Does nothing where all of it is cached already. A cancel, also in the middle of
  * a chunk, is LG_E_CANCELLED; finished chunks stay, and the next call goes on behind them. *evaluated (may be
- * NULL): rows computed by this call. `progress` may be NULL. */
+ * NULL): rows computed by this call. `progress`, which may be NULL, is called before the first chunk and
+ * after each. */
 LG_NODISCARD lg_status lg_engine_prefill(lg_engine *e, const lg_cache_ask *ask, atomic_bool *cancel,
                                          void (*progress)(void *ctx, size_t done, size_t total), void *ctx,
                                          int64_t *evaluated, lg_err *err);
