@@ -32,6 +32,7 @@ typedef struct lg_service {
     int64_t n_params, model_bytes;
     int64_t created;           /* start of the server, seconds since the epoch */
     lg_replay *replay;         /* its own lock */
+    struct lg_store *store;    /* store.h, its own lock; NULL: responses are not kept */
     lg_constraint_cache *constraints; /* its own lock */
 } lg_service;
 

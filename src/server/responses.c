@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/responses_int.h"
+#include "server/store.h"
 
 static const lg_json *field(const lg_json *o, const char *key)
 {
@@ -16,15 +17,15 @@ static const lg_json *field(const lg_json *o, const char *key)
 
 /* --- the request --- */
 
-static lg_status refuse_unserved(const lg_json *body, lg_api_error *e)
+static lg_status refuse_unserved(const lg_service *s, const lg_json *body, lg_api_error *e)
 {
-    static const char *const kept[] = {"previous_response_id", "conversation"};
+    static const char *const kept[] = {"conversation", "previous_response_id"};
     bool background = false;
 
     LG_TRY(lg_field_bool(body, "", "background", &background, e));
     if (background)
         return lg_openai_refuse("background", e);
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+    for (size_t i = 0; i < (s->store ? 1 : sizeof kept / sizeof *kept); i++) {
         if (!field(body, kept[i]))
             continue;
         (void)lg_api_fail(e, LG_API_INVALID, kept[i],
@@ -33,6 +34,35 @@ static lg_status refuse_unserved(const lg_json *body, lg_api_error *e)
         return LG_E_INPUT;
     }
     return LG_OK;
+}
+
+// The items of the conversation so far, when the request goes on from a stored response.
+static lg_status recall(const lg_service *s, const lg_json *body, lg_job *job, lg_rstate *t, lg_api_error *e)
+{
+    lg_str id = {0};
+    lg_status st;
+    lg_buf items;
+    lg_err err = {0};
+
+    t->keep = s->store != NULL;
+    LG_TRY(lg_field_bool(body, "", "store", &t->keep, e));
+    t->keep = t->keep && s->store;
+    LG_TRY(lg_field_str(body, "", "previous_response_id", &id, e));
+    if (!id.p)
+        return LG_OK;
+    lg_buf_init(&items, job->arena.limit);
+    if (lg_store_get(s->store, id, &items)) {
+        st = lg_responses_made(lg_buf_str(&items), &job->made, &err);
+        if (st == LG_OK)
+            t->before = lg_json_get(lg_json_root(job->made), "items");
+        else
+            (void)lg_api_from_err(e, &err);
+    } else {
+        st = lg_api_fail(e, LG_API_INVALID, "previous_response_id", "no response of this id is stored here");
+        (void)snprintf(e->code, sizeof e->code, "previous_response_not_found");
+    }
+    lg_buf_free(&items);
+    return st;
 }
 
 static lg_status read_reasoning(const lg_json *body, lg_rstate *t, lg_api_error *e)
@@ -73,16 +103,17 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     *t = (lg_rstate){.s = s, .body = body};
     job->state = t;
     LG_TRY(lg_request_model(s, body, job, e));
-    LG_TRY(refuse_unserved(body, e));
+    LG_TRY(refuse_unserved(s, body, e));
     LG_TRY(lg_openai_start(body, "resp_", job, e));
     LG_TRY(lg_request_sampling(s, body, "", LG_SAMPLE_BASIC | LG_SAMPLE_MIN_P | LG_SAMPLE_SEED, job, e));
     LG_TRY(lg_openai_limit(body, &r.limit, &r.limit_given, e));
     LG_TRY(lg_request_thinking(s, body, &r.think, e));
     LG_TRY(read_reasoning(body, t, e));
+    LG_TRY(recall(s, body, job, t, e));
     LG_TRY(lg_responses_tools(lg_json_get(body, "tools"), &job->arena, &job->made, &t->tools, e));
     LG_TRY(lg_request_tool_choice(body, &t->tools.chat, &job->arena, &r.choice, e));
     LG_TRY(read_format(body, &r.format, e));
-    LG_TRY(lg_responses_input(s, body, &job->arena, c, e));
+    LG_TRY(lg_responses_input(s, body, t->before, &job->arena, c, e));
     t->hide = r.think.hide;
     t->parallel = r.choice.parallel;
     r.tools = &t->tools.chat;
@@ -181,9 +212,9 @@ static void response_json(lg_jsonw *w, const char *key, lg_job *job, const char 
         lg_ritem_json(w, NULL, t, it);
     lg_jsonw_close(w, ']');
     lg_jsonw_bool(w, "parallel_tool_calls", t->parallel);
-    lg_jsonw_null(w, "previous_response_id");
+    echo(w, t, "previous_response_id", "null");
     reasoning_json(w, t);
-    lg_jsonw_bool(w, "store", false);
+    lg_jsonw_bool(w, "store", t->keep);
     lg_jsonw_num(w, "temperature", (double)job->sampling.temperature);
     lg_jsonw_num(w, "top_p", (double)job->sampling.top_p);
     text_json(w, t);
@@ -237,6 +268,33 @@ static void event(lg_job *job, const lg_job_event *ev, lg_buf *out)
         end_choice(job, ev, out);
 }
 
+// The whole conversation, as items, for a request that goes on from here.
+static void keep(const lg_job *job, size_t max)
+{
+    const lg_rstate *t = job->state;
+    const lg_json *input = field(t->body, "input");
+    lg_buf b;
+    lg_jsonw w;
+
+    lg_buf_init(&b, max);
+    w = lg_jsonw_start(&b);
+    for (size_t i = 0; i < lg_json_len(t->before); i++)
+        lg_jsonw_value(&w, NULL, lg_json_at(t->before, i));
+    for (size_t i = 0; i < lg_json_len(input); i++)
+        lg_jsonw_value(&w, NULL, lg_json_at(input, i));
+    if (lg_json_is(input, LG_JSON_STRING)) {
+        lg_jsonw_open(&w, NULL, '{');
+        lg_jsonw_strz(&w, "role", "user");
+        lg_jsonw_value(&w, "content", input);
+        lg_jsonw_close(&w, '}');
+    }
+    for (const lg_ritem *it = t->first; it; it = it->next)
+        lg_ritem_json(&w, NULL, t, it);
+    if (!b.failed)
+        lg_store_put(t->s->store, lg_str_of(job->id), lg_buf_str(&b));
+    lg_buf_free(&b);
+}
+
 static void finish(lg_job *job, lg_buf *out)
 {
     const lg_rstate *t = job->state;
@@ -244,6 +302,8 @@ static void finish(lg_job *job, lg_buf *out)
     const char *status = cut ? "incomplete" : "completed";
 
     out->failed = out->failed || t->failed;
+    if (t->keep && !t->failed)
+        keep(job, out->max);
     if (job->stream) {
         response_frame(job, cut ? "response.incomplete" : "response.completed", status, NULL, out);
     } else {

@@ -346,33 +346,37 @@ static lg_status read_item(reader *r, const lg_json *item, size_t index)
     return LG_OK;
 }
 
-lg_status lg_responses_input(const lg_service *s, const lg_json *body, lg_arena *a, lg_chat *c,
-                             lg_api_error *e)
+lg_status lg_responses_input(const lg_service *s, const lg_json *body, const lg_json *before, lg_arena *a,
+                             lg_chat *c, lg_api_error *e)
 {
     const lg_json *input = field(body, "input"), *instructions = field(body, "instructions");
+    bool text = lg_json_is(input, LG_JSON_STRING);
     reader r = {.s = s, .a = a, .e = e};
-    size_t n = lg_json_len(input);
+    size_t n = lg_json_len(input), n_before = lg_json_len(before);
     lg_err err = {0};
 
-    if (!lg_json_is(input, LG_JSON_STRING) && !lg_json_is(input, LG_JSON_ARRAY))
+    if (!text && !lg_json_is(input, LG_JSON_ARRAY))
         return lg_api_fail(e, LG_API_INVALID, "input", "input must be a string or an array of items");
     if (instructions && !lg_json_is(instructions, LG_JSON_STRING))
         return lg_api_fail(e, LG_API_INVALID, "instructions", "instructions must be a string");
-    if (n > LG_CHAT_MAX_MESSAGES)
-        return lg_api_fail(e, LG_API_INVALID, "input", "%zu items are too many; at most %d are possible", n,
-                           LG_CHAT_MAX_MESSAGES);
-    r.message = LG_NEW_N(a, lg_chat_message, n + 3); // instructions, an open turn, an empty user turn
+    if (n + n_before > LG_CHAT_MAX_MESSAGES)
+        return lg_api_fail(e, LG_API_INVALID, "input", "%zu items are too many; at most %d are possible",
+                           n + n_before, LG_CHAT_MAX_MESSAGES);
+    // instructions, an open turn, an empty user turn
+    r.message = LG_NEW_N(a, lg_chat_message, n + n_before + 3);
     if (!r.message)
         return no_memory(&r);
     if (instructions)
         r.message[r.n++] = (lg_chat_message){.role = LG_ROLE_SYSTEM, .content = lg_json_str(instructions)};
-    if (lg_json_is(input, LG_JSON_STRING))
+    for (size_t i = 0; i < n_before; i++)
+        LG_TRY(read_item(&r, lg_json_at(before, i), i));
+    if (text || n == 0) { // no items at all: a probe
+        flush(&r);
         r.message[r.n++] = (lg_chat_message){.role = LG_ROLE_USER, .content = lg_json_str(input)};
+    }
     for (size_t i = 0; i < n; i++)
         LG_TRY(read_item(&r, lg_json_at(input, i), i));
     flush(&r);
-    if (n == 0 && !lg_json_is(input, LG_JSON_STRING)) // a probe
-        r.message[r.n++] = (lg_chat_message){.role = LG_ROLE_USER, .content = LG_STR("")};
     if (lg_chat_order_results(r.message, r.n, a, &err) != LG_OK)
         return lg_api_from_err(e, &err);
     c->message = r.message;

@@ -26,6 +26,8 @@ typedef struct lg_rtools {
  * the schemas of tools that come without one; it outlives the tools. */
 LG_NODISCARD lg_status lg_responses_tools(const lg_json *tools, lg_arena *a, lg_json_doc **made,
                                           lg_rtools *out, lg_api_error *e);
+/* Makes *made, with an array "items" of the JSON values in `items`. */
+LG_NODISCARD lg_status lg_responses_made(lg_str items, lg_json_doc **made, lg_err *err);
 /* The tool that the model calls `name`; NULL when it was not declared. */
 const lg_rtool *lg_responses_tool(const lg_rtools *t, lg_str name);
 /* "SPACE__NAME", or NAME when it begins so already or there is no namespace. p NULL: the arena is full. */
@@ -33,9 +35,9 @@ lg_str lg_responses_flat(lg_str space, lg_str name, lg_arena *a);
 
 /* --- input (responses_input.c) --- */
 
-/* `input` and `instructions` -> messages. */
-LG_NODISCARD lg_status lg_responses_input(const lg_service *s, const lg_json *body, lg_arena *a, lg_chat *c,
-                                          lg_api_error *e);
+/* `input` and `instructions` -> messages. `before`: items of earlier turns, or NULL. */
+LG_NODISCARD lg_status lg_responses_input(const lg_service *s, const lg_json *body, const lg_json *before,
+                                          lg_arena *a, lg_chat *c, lg_api_error *e);
 
 /* Reasoning that a stateless client carries: base64 of the text and a tag that tells a damaged one. */
 void lg_responses_seal(lg_str text, lg_buf *out);
@@ -73,6 +75,8 @@ typedef struct lg_rstate {
     bool summary;        /* reasoning is also shown as a summary */
     bool sealed;         /* ... and given to the client to carry */
     bool hide;
+    bool keep;           /* the response goes into the store */
+    const lg_json *before; /* items of earlier turns, from the store; NULL: none */
     bool parallel;
     bool failed;         /* the arena was too small: something is missing */
     lg_openai_usage usage;

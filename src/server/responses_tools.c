@@ -8,11 +8,14 @@
 #include "base/log.h"
 #include "server/responses_int.h"
 
+/* The members of an object. */
 static const char schemas[] =
-    "{\"custom\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":[\"input\"]},"
-    "\"shell\":{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},"
-    "\"description\":\"program and arguments\"},\"working_directory\":{\"type\":\"string\"},"
-    "\"timeout_ms\":{\"type\":\"integer\"}},\"required\":[\"command\"]}}";
+    "\"custom\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
+    "\"required\":[\"input\"]},"
+    "\"shell\":{\"type\":\"object\",\"properties\":{\"command\":{\"type\":\"array\","
+    "\"items\":{\"type\":\"string\"},\"description\":\"program and arguments\"},"
+    "\"working_directory\":{\"type\":\"string\"},\"timeout_ms\":{\"type\":\"integer\"}},"
+    "\"required\":[\"command\"]}";
 
 typedef struct reader {
     lg_arena *a;
@@ -66,12 +69,29 @@ lg_str lg_responses_flat(lg_str space, lg_str name, lg_arena *a)
     return (lg_str){p, space.n + sep.n + name.n};
 }
 
+lg_status lg_responses_made(lg_str items, lg_json_doc **made, lg_err *err)
+{
+    lg_json_limits lim = {.max_depth = 600};
+    lg_status st = LG_OK;
+    lg_buf b;
+
+    lg_buf_init(&b, SIZE_MAX);
+    (void)lg_buf_addf(&b, "{%s,\"items\":[", schemas);
+    (void)lg_buf_adds(&b, items);
+    (void)lg_buf_addz(&b, "]}");
+    lim.max_bytes = b.n;
+    if (b.failed)
+        st = LG_FAIL(err, LG_E_NOMEM, "out of memory");
+    else
+        st = lg_json_parse(lg_buf_str(&b), &lim, made, err);
+    lg_buf_free(&b);
+    return st;
+}
+
 // One of our own schemas; NULL when memory ran out.
 static const lg_json *own_schema(reader *r, const char *which)
 {
-    const lg_json_limits lim = {.max_bytes = sizeof schemas, .max_depth = 8};
-
-    if (!*r->made && lg_json_parse(LG_STR(schemas), &lim, r->made, NULL) != LG_OK)
+    if (!*r->made && lg_responses_made((lg_str){0}, r->made, NULL) != LG_OK)
         return NULL;
     return lg_json_get(lg_json_root(*r->made), which);
 }

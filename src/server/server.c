@@ -91,6 +91,8 @@ static lg_status make_parts(lg_server *s, lg_err *err)
     LG_TRY(lg_metrics_create(&s->metrics, err));
     LG_TRY(lg_snapshot_create(&s->snapshot, err));
     LG_TRY(lg_replay_create(REPLAY_BYTES, &s->replay, err));
+    if (s->set->responses_store > 0)
+        LG_TRY(lg_store_create((size_t)s->set->responses_store, &s->store, err));
     LG_TRY(lg_constraint_cache_create(GRAMMAR_BYTES, &s->constraints, err));
     LG_TRY(read_tls(s, err));
     s->loading = (lg_service){.set = s->set,
@@ -98,6 +100,7 @@ static lg_status make_parts(lg_server *s, lg_err *err)
                               .model_path = s->p.engine.model_path,
                               .created = (int64_t)time(NULL),
                               .replay = s->replay,
+                              .store = s->store,
                               .constraints = s->constraints};
     atomic_store(&s->service, &s->loading);
     if (pipe(s->ended_pipe) != 0)
@@ -150,6 +153,7 @@ void lg_server_close(lg_server *s)
     lg_buf_free(&s->last_content);
     lg_buf_free(&s->last_reasoning);
     lg_constraint_cache_destroy(s->constraints);
+    lg_store_destroy(s->store);
     lg_replay_destroy(s->replay);
     lg_snapshot_destroy(s->snapshot);
     lg_metrics_destroy(s->metrics);

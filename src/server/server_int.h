@@ -11,6 +11,7 @@
 #include "server/jobs.h"
 #include "server/metrics.h"
 #include "server/replay.h"
+#include "server/store.h"
 #include "server/route.h"
 #include "server/server.h"
 #include "server/snapshot.h"
@@ -30,6 +31,7 @@ struct lg_server {
     lg_service loading, loaded;
     _Atomic(const lg_service *) service;
     lg_replay *replay;
+    lg_store *store;     /* NULL: responses are not kept */
     lg_constraint_cache *constraints;
     atomic_ullong last_request_us; /* for idle_exit */
     atomic_int unknown_paths;

@@ -2,8 +2,8 @@
  * fuzz/fuzz_openai: bodies of the OpenAI dialects. The first byte chooses the dialect (c chat, r responses, t
  * completions, i infill), the second one what the model writes; the rest is the body.
  *
- * Properties: a body that is a JSON object is either taken, or refused with a status of the client's and words; what was
- * taken leads to an answer whose every piece is JSON.
+ * Properties: a body that is a JSON object is either taken, or refused with a status of the client's and
+ * words; what was taken leads to an answer whose every piece is JSON.
  */
 #include "support/play.h"
 
@@ -11,9 +11,10 @@ enum { MAX_BYTES = 1 << 16, DEPTH = 512 };
 
 static const td_script scripts[] = {
     {.text = {"why{19}so{24}", "a{24}", "b{24}", "", "", "", "", ""}},
-    {.text = {"why{19}x{25}ls<arg_key>n</arg_key><arg_value>3</arg_value>{26}{25}apply_patch<arg_key>input</arg_key>"
-              "<arg_value>a\\\"\n\t</arg_value>{26}{24}",
-              "", "", "", "", "", "", ""}},
+    {.text =
+         {"why{19}x{25}ls<arg_key>n</arg_key><arg_value>3</arg_value>{26}{25}apply_patch<arg_key>input</arg_key>"
+          "<arg_value>a\\\"\n\t</arg_value>{26}{24}",
+          "", "", "", "", "", "", ""}},
     {.text = {"{19}{25}ls<arg_key>input</arg_key><arg_value>cut \xC3\xA9", "", "", "", "", "", "", ""},
      .how = LG_END_LENGTH},
     {.text = {"half", "", "", "", "", "", "", ""}, .error = true},

@@ -6,8 +6,10 @@
 #include "check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "server/responses_int.h"
+#include "server/store.h"
 #include "support/play.h"
 #include "support/texts.h"
 
@@ -376,6 +378,54 @@ static void refusals(void **state)
     refuse("{\"input\":\"x\",\"max_output_tokens\":\"many\"}", "max_output_tokens", "");
 }
 
+/* A second turn that sends only what is new has the prompt of one that sends everything. */
+static void stored(void **state)
+{
+    const td_script script = {.text = {"why{19}" CALL_LS "{24}"}};
+    lg_store *store = NULL;
+    char body[512], *more;
+    td_run first, r, whole;
+    lg_buf items;
+
+    (void)state;
+    assert_int_equal(lg_store_create(2, &store, NULL), LG_OK);
+    td_service()->store = store;
+    td_play(&lg_dialect_responses, body_of(TOOLS, false), &script, 0, &first);
+    (void)snprintf(
+        body, sizeof body,
+        "{\"previous_response_id\":\"%s\",\"input\":[{\"type\":\"function_call_output\",\"call_id\":"
+        "\"call_0_0\",\"output\":\"o\"}]}",
+        first.job->id);
+    td_parse(&lg_dialect_responses, body, &r);
+    assert_int_equal(r.st, LG_OK);
+    lg_buf_init(&items, 1 << 16);
+    assert_true(lg_store_get(store, lg_str_of(first.job->id), &items));
+    (void)lg_buf_addz(&items,
+                      ",{\"type\":\"function_call_output\",\"call_id\":\"call_0_0\",\"output\":\"o\"}]}");
+    assert_int_not_equal(asprintf(&more, "{\"input\":[%s", lg_buf_z(&items)), -1);
+    td_parse(&lg_dialect_responses, more, &whole);
+    assert_int_equal(whole.st, LG_OK);
+    assert_int_equal(r.job->prompt.n, whole.job->prompt.n);
+    assert_memory_equal(r.job->prompt.p, whole.job->prompt.p, r.job->prompt.n * sizeof *r.job->prompt.p);
+    free(more);
+    td_free(&whole);
+    td_free(&r);
+    td_free(&first);
+    // not asked for, unknown, and pushed out by later ones
+    refuse("{\"input\":\"x\",\"previous_response_id\":\"resp_no\"}", "previous_response_id",
+           "previous_response_not_found");
+    for (int i = 0; i < 3; i++) {
+        td_play(&lg_dialect_responses, body_of(i == 2 ? "\"store\":false" : "", false), &script, 0, &first);
+        lg_buf_clear(&items);
+        assert_int_equal(lg_store_get(store, lg_str_of(first.job->id), &items), i < 2);
+        td_free(&first);
+    }
+    refuse(body, "previous_response_id", "previous_response_not_found");
+    lg_buf_free(&items);
+    td_service()->store = NULL;
+    lg_store_destroy(store);
+}
+
 static void tolerance(void **state)
 {
     td_run r;
@@ -401,7 +451,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),      cmocka_unit_test(both_forms_agree), cmocka_unit_test(input_items),
-        cmocka_unit_test(sealed_reasoning), cmocka_unit_test(refusals),    cmocka_unit_test(tolerance),
+        cmocka_unit_test(sealed_reasoning), cmocka_unit_test(stored), cmocka_unit_test(refusals),
+        cmocka_unit_test(tolerance),
     };
 
     td_main(argc, argv);
