@@ -45,6 +45,19 @@ class Drafting(Case):
         self.assertEqual(plain["content"], drafted["content"])
         self.assertEqual(plain["output_tokens"], drafted["output_tokens"])
 
+    def test_same_under_a_schema(self):
+        schema = os.path.join(lib.PLACE, "person.json")
+        with open(schema, "w", encoding="utf-8") as f:
+            json.dump({"type": "object", "required": ["name", "age", "tags"], "additionalProperties": False,
+                       "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"},
+                                      "tags": {"type": "array", "maxItems": 4, "items": {"enum": ["red", "green"]}}}}, f)
+        for temp in ("0", "0.9"):
+            words = ["--json-schema", schema, "--temp", temp, "--seed", "5"]
+            plain = json.loads(ask(*words, "--no-draft", text="A person as JSON, please.").stdout)
+            drafted = json.loads(ask(*words, "--draft-pause-margin", "0", text="A person as JSON, please.").stdout)
+            self.assertEqual(plain["content"], drafted["content"])
+            self.assertEqual(sorted(json.loads(plain["content"])), ["age", "name", "tags"])
+
     def test_limits_hold(self):
         for words in (["--draft-max", "3", "--draft-p-min", "0"], ["--draft-max", "1"], ["--draft-p-min", "1"],
                       ["--draft-ctx", "8"], ["--draft-type", "stored"]):
