@@ -420,6 +420,51 @@ class Cache(lib.Case):
             self.assertGreaterEqual(cached, first - 2) # at least to where the first call begins
 
 
+class BadInput(lib.Case):
+    """Whatever comes, the answer is an error that says what is wrong, or the tolerance that is documented; never a fault
+    of ours."""
+
+    def test_bodies_of_all_dialects(self):
+        user, image = {"role": "user", "content": "hello"}, [{"type": "image_url", "image_url": {"url": "data:"}}]
+        tool = {"name": "f", "description": "d", "input_schema": {"type": "object"}}
+        call = {"role": "tool", "tool_call_id": "nobody", "content": "r"}
+        result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "nobody", "content": "r"}]}
+        many = [tool | {"name": f"f{i}", "description": "x" * 10000} for i in range(1000)]
+        chat_tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        cases = [
+            (CHAT, {"messages": "hello"}, 400), (CHAT, {"messages": []}, 400), (CHAT, {"messages": [7]}, 400),
+            (CHAT, {"messages": [{"role": "wizard", "content": "x"}]}, 400), (CHAT, {}, 400),
+            (CHAT, {"messages": [{"role": "user", "content": image}]}, 400),
+            (CHAT, {"messages": [user], "tools": [{"type": "rocket"}]}, 400),
+            (CHAT, {"messages": [user], "tools": [chat_tool, chat_tool]}, 200),
+            (CHAT, {"messages": [user, call]}, 200),
+            (CHAT, {"messages": [user], "temperature": "warm"}, 400), (CHAT, {"messages": [user], "n": 0}, 400),
+            (MESSAGES, {"messages": []}, 400), (MESSAGES, {"messages": {"role": "user"}}, 400),
+            (MESSAGES, {"messages": [user], "system": {"type": "text"}}, 400),
+            (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, 400),
+            (MESSAGES, {"messages": [user], "tools": [tool, tool]}, 200), (MESSAGES, {"messages": [result]}, 200),
+            (MESSAGES, {"messages": [user], "tools": [{"type": "rocket_2031", "name": "r"}]}, 200),
+            (MESSAGES, {"messages": [user], "tools": many}, 400), (MESSAGES, {"messages": [user], "tools": many * 2}, 400),
+            ("/v1/messages/count_tokens", {"messages": [user], "tools": many}, 200),
+            ("/v1/responses", {"input": 7}, 400), ("/v1/responses", {"input": [{"type": "rocket"}, user]}, 200),
+            ("/v1/completions", {"prompt": {"a": 1}}, 400), ("/lagoon/v1/generate", {"messages": [user], "x": 1}, 400),
+            ("/tokenize", {"content": 7}, 400), ("/detokenize", {"tokens": "x"}, 400), ("/apply-template", {}, 400),
+        ]
+        with served("short") as s:
+            for path, body, status in cases:
+                more = {} if status == 400 and not body.get("tools") else {"max_tokens": 500}
+                more = {} if path in ("/tokenize", "/detokenize", "/v1/responses", "/apply-template") else more
+                r = s.post(path, body | more)
+                self.assertEqual(r.status, status, (path, str(body)[:200], r.body[:300]))
+                if status == 400:
+                    self.assertTrue(r.error()["message"])
+            for raw in (b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"messages":[{"role":"user","content":"x"}]} trailing'):
+                for path in (CHAT, MESSAGES, "/v1/responses", "/v1/completions", "/lagoon/v1/generate", "/tokenize"):
+                    self.assertEqual(s.post(path, raw).status, 400, (path, raw))
+            m, _ = chat(s, tools=None)
+            self.assertEqual(m["content"], "The answer text.")
+
+
 class Context(lib.Case):
     """The context is one number, said at the start, in the list of models, and when a prompt does not fit."""
 
