@@ -67,8 +67,14 @@ static int64_t cached_tokens(void *ctx, const lg_job *job)
     lg_cache_ask ask = lg_job_ask(job);
     lg_peek peek;
 
-    lg_engine_peek(s->engine, &ask, &peek, NULL);
+    lg_engine_peek(s->engine, &ask, &peek, s->n_pin < SERVER_PINS ? &s->pin[s->n_pin++] : NULL);
     return peek.cached;
+}
+
+static void unpin(lg_server *s)
+{
+    while (s->n_pin > 0)
+        lg_engine_unpin(s->engine, &s->pin[--s->n_pin]);
 }
 
 static void forget_last(lg_server *s)
@@ -82,6 +88,7 @@ static void serve_jobs(lg_server *s)
     bool stop = false;
 
     while (!stop) {
+        unpin(s);
         lg_job *job = lg_jobs_next(s->jobs, s->last ? IDLE_MS : -1, cached_tokens, s, &stop);
 
         if (!job) {

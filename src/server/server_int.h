@@ -16,6 +16,8 @@
 #include "server/server.h"
 #include "server/snapshot.h"
 
+enum { SERVER_PINS = 64 };
+
 struct lg_server {
     lg_server_params p;
     const lg_settings *set;
@@ -40,6 +42,8 @@ struct lg_server {
     pthread_t runner;
     bool runner_started;
     lg_engine *engine;
+    lg_prefix_pin pin[SERVER_PINS]; /* what waiting jobs can reuse, while another one runs */
+    int n_pin;
     lg_job *last;        /* whose history may be prefilled while idle; NULL: none */
     lg_buf last_content, last_reasoning; /* the answer to it */
     lg_err load_err;     /* why the model could not be loaded; written before ended */
