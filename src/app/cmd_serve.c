@@ -32,7 +32,8 @@ static const lg_setting_id settings[] = {
     LG_SET_sse_ping, LG_SET_json_leading_space_ping, LG_SET_reasoning_field, LG_SET_reasoning_format,
     LG_SET_usage_on_finish, LG_SET_drop_images, LG_SET_anthropic_default_thinking, LG_SET_forced_tools,
     LG_SET_strict_tools, LG_SET_format_with_tools, LG_SET_responses_store, LG_SET_cache_slots,
-    LG_SET_cache_ram, LG_SET_cache_scope, LG_SET_idle_prefill, LG_SET_queue_capacity, LG_SET_schedule, LG_SET_thinking, LG_SET_default_budget,
+    LG_SET_cache_ram, LG_SET_cache_scope, LG_SET_idle_prefill, LG_SET_queue_capacity, LG_SET_schedule,
+    LG_SET_thinking, LG_SET_default_budget,
     LG_SET_history_thinking, LG_SET_temperature, LG_SET_top_k, LG_SET_top_p, LG_SET_min_p, LG_SET_log_content,
     LG_SET_log_file, LG_SET_log_format, LG_SET_log_max, LG_SET_tui, LG_SET_END};
 
