@@ -16,8 +16,8 @@ static const char *id_keyword(const lg_compiler *c)
     return c->dialect == 4 ? "id" : "$id";
 }
 
-// The identifier that a node gives itself, without a fragment; empty when it gives none. In the old drafts it gives
-// none beside a $ref.
+// The identifier that a node gives itself, without a fragment; empty when it gives none. In the old drafts it
+// gives none beside a $ref.
 static lg_str own_id(const lg_compiler *c, const lg_json *j)
 {
     lg_str id = lg_json_str(lg_json_get(j, id_keyword(c)));
@@ -78,7 +78,7 @@ static bool holds_values(lg_str key) // below these keywords there are no schema
 }
 
 typedef struct search {
-    lg_str uri;    // absolute address wanted; p = NULL: an anchor in the resource at `from`
+    lg_str uri; // absolute address wanted; p = NULL: an anchor in the resource at `from`
     lg_str anchor;
     uint32_t from;
 } search;

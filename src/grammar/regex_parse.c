@@ -1,10 +1,10 @@
 /*
  * grammar/regex_parse: the syntax of patterns, into a tree.
  *
- * Accepted: literals, `.`, classes, \d \D \w \W \s \S, \p and \P with general categories, scripts, Alphabetic,
- * White_Space, Any and ASCII, the escapes of ECMA-262 including surrogate pairs, identity escapes of ASCII punctuation,
- * groups (plain, (?:, named), alternatives, quantifiers and their lazy forms, ^ and $. Refused: lookaround,
- * back-references, \b, \B, inline flags, other properties, escapes of other letters.
+ * Accepted: literals, `.`, classes, \d \D \w \W \s \S, \p and \P with general categories, scripts,
+ * Alphabetic, White_Space, Any and ASCII, the escapes of ECMA-262 including surrogate pairs, identity escapes
+ * of ASCII punctuation, groups (plain, (?:, named), alternatives, quantifiers and their lazy forms, ^ and $.
+ * Refused: lookaround, back-references, \b, \B, inline flags, other properties, escapes of other letters.
  */
 #include <string.h>
 
@@ -130,9 +130,9 @@ static void add_word(parser *s, set *x)
 
 static void add_space(parser *s, set *x)
 {
-    static const lg_range space[] = {{9, 13}, {32, 32}, {0xa0, 0xa0}, {0x1680, 0x1680}, {0x2000, 0x200a},
-                                     {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
-                                     {0xfeff, 0xfeff}};
+    static const lg_range space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680},
+                                     {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                     {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 
     for (size_t i = 0; i < sizeof space / sizeof *space; i++)
         add(s, x, space[i].lo, space[i].hi);
@@ -356,10 +356,14 @@ static bool escape(parser *s, set *x, bool in_class, uint32_t *cp)
             bad(s, "\\x needs two hex digits");
         return true;
     case 'u': *cp = unicode_escape(s); return true;
-    case 'd': case 'D': add_digits(s, &own); break;
-    case 'w': case 'W': add_word(s, &own); break;
-    case 's': case 'S': add_space(s, &own); break;
-    case 'p': case 'P': property(s, x, ch == 'P'); return false;
+    case 'd':
+    case 'D': add_digits(s, &own); break;
+    case 'w':
+    case 'W': add_word(s, &own); break;
+    case 's':
+    case 'S': add_space(s, &own); break;
+    case 'p':
+    case 'P': property(s, x, ch == 'P'); return false;
     case 'b':
         if (in_class) {
             *cp = '\b';
@@ -470,8 +474,12 @@ static lg_re *atom(parser *s)
         add(s, &x, '\r', '\r');
         add(s, &x, 0x2028, 0x2029);
         return chars(s, &x, true);
-    case '*': case '+': case '?': case '{': bad(s, "nothing to repeat");
-    case ']': case '}': bad(s, "a bracket is not open");
+    case '*':
+    case '+':
+    case '?':
+    case '{': bad(s, "nothing to repeat");
+    case ']':
+    case '}': bad(s, "a bracket is not open");
     case '\\':
         s->p++;
         if (escape(s, &x, false, &cp))
