@@ -301,10 +301,16 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     }
 }
 
-/* Joins the nodes of a query head in order; gate; the result and its quantised form. A block a (head, row). */
+enum { JOIN_GROUPS = 4, JOIN_CHUNK = 256 };
+
+/* Joins the nodes of a query head; gate; the result and its quantised form. A block a (head, row): thread (g, i) adds
+ * dimension i of the nodes g, g + JOIN_GROUPS, ... in order, then the groups are added in order. */
 static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
-    int dim = a.kv.head_dim, head = blockIdx.x, row = a.row0 + (int)blockIdx.y, i = threadIdx.x;
+    extern __shared__ float room[]; // [JOIN_GROUPS][dim_up]
+    __shared__ float weight[JOIN_CHUNK], reduce[32];
+    int dim = a.kv.head_dim, dim_up = (int)blockDim.x / JOIN_GROUPS, head = blockIdx.x, row = a.row0 + (int)blockIdx.y;
+    int tid = threadIdx.x, i = tid % dim_up, g = tid / dim_up, lane = tid % 32, warps = (int)blockDim.x / 32;
 
     pdl_wait();
     if (row >= step_rows(step, a.rows))
@@ -314,23 +320,46 @@ static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, con
     const float *node = node_at(a, row, head, 0);
     size_t next = (size_t)(dim + 2);
     float max = -INFINITY, sum = 0.0f, acc = 0.0f;
-    for (int s = 0; s < spans; s++)
+    for (int s = tid; s < spans; s += (int)blockDim.x)
         max = fmaxf(max, node[(size_t)s * next]);
-    for (int s = 0; s < spans; s++) {
-        float w = expf(node[(size_t)s * next] - max);
-        sum = fmaf(w, node[(size_t)s * next + 1], sum);
-        acc = fmaf(w, i < dim ? node[(size_t)s * next + 2 + (size_t)i] : 0.0f, acc);
+    max = warp_max(max);
+    if (lane == 0)
+        reduce[tid / 32] = max;
+    __syncthreads();
+    max = warp_max(lane < warps ? reduce[lane] : -INFINITY);
+    for (int first = 0; first < spans; first += JOIN_CHUNK) {
+        int n = min(JOIN_CHUNK, spans - first);
+        __syncthreads();
+        for (int s = tid; s < n; s += (int)blockDim.x)
+            weight[s] = expf(node[(size_t)(first + s) * next] - max);
+        __syncthreads();
+#pragma unroll 4
+        for (int s = g; s < n; s += JOIN_GROUPS) {
+            const float *at = node + (size_t)(first + s) * next;
+            sum = fmaf(weight[s], at[1], sum);
+            acc = fmaf(weight[s], i < dim ? at[2 + i] : 0.0f, acc);
+        }
     }
-    float v = acc / sum;
+    room[g * dim_up + i] = acc;
+    if (i == 0)
+        reduce[g] = sum;
+    __syncthreads();
+    if (g > 0)
+        return;
+    for (int k = 1; k < JOIN_GROUPS; k++)
+        acc += room[k * dim_up + i];
+    float total = reduce[0];
+    for (int k = 1; k < JOIN_GROUPS; k++)
+        total += reduce[k];
+    float v = acc / total;
     int col = head * dim + i;
     if (a.gate && i < dim)
         v *= softplus(a.gate[(size_t)row * (size_t)a.gate_stride + (size_t)(a.elem_gate ? col : head)]);
     if (i < dim)
         a.out[(size_t)row * (size_t)a.out_stride + (size_t)col] = v;
-    if (a.quantise) { // dim % 32 == 0, so warps are whole
+    if (a.quantise && i < dim) { // dim % 32 == 0, so warps are whole
         size_t cols = (size_t)a.n_head * (size_t)dim;
-        if (i < dim)
-            store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32, v);
+        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32, v);
     }
 }
 
@@ -432,7 +461,7 @@ enum { SPAN_WARPS = 8, WARP_KEYS = LG_CU_SPAN / SPAN_WARPS, KEY_TILES = WARP_KEY
 
 // A block a (KV head, span, row); warps share its keys; up to 16 query heads share them.
 template <int TYPE>
-static __global__ void __launch_bounds__(32 * SPAN_WARPS)
+static __global__ void __launch_bounds__(32 * SPAN_WARPS, 2)
     attn_span_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) float s_acc[]; // [warp][head][ACC_STRIDE]
@@ -771,12 +800,13 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
 template <typename K>
 static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threads, size_t smem, int rows)
 {
-    int step = node_rows(row_floats(c->ctx, c->max_head, a.kv.head_dim));
+    int step = node_rows(row_floats(c->ctx, c->max_head, a.kv.head_dim)), dim_up = (a.kv.head_dim + 31) / 32 * 32;
 
     for (a.row0 = 0; a.row0 < rows; a.row0 += step) {
         unsigned n = (unsigned)(rows - a.row0 < step ? rows - a.row0 : step);
         launch(c, kernel, dim3(n, heads, (unsigned)a.max_spans), threads, smem, a, c->step);
-        launch(c, attn_join_kernel, dim3((unsigned)a.n_head, n), (a.kv.head_dim + 31) / 32 * 32, 0, a, c->step);
+        launch(c, attn_join_kernel, dim3((unsigned)a.n_head, n), JOIN_GROUPS * dim_up,
+               JOIN_GROUPS * (size_t)dim_up * sizeof(float), a, c->step);
     }
 }
 

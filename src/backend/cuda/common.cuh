@@ -124,7 +124,7 @@ DEV int quantise32(float a, float *scale)
 }
 
 /* All lanes: store one run of a quantised row. */
-DEV void store_run(int8_t *q, int2 *meta, int run, int lane, float a)
+DEV void store_run(int8_t *q, int4 *meta, int run, int lane, float a)
 {
     float scale;
     int code = quantise32(a, &scale), sum = code;
@@ -134,7 +134,8 @@ DEV void store_run(int8_t *q, int2 *meta, int run, int lane, float a)
     int other = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
     q[run * 32 + lane] = (int8_t)code;
     if (lane == 0)
-        meta[run] = make_int2(__float_as_int(scale), (sum & 0xFFFF) | other << 16);
+        meta[run] = make_int4(__float_as_int(scale), __float_as_int(__fmul_rn(scale, (float)(sum + other))),
+                              (sum & 0xFFFF) | other << 16, 0);
 }
 
 /* ---- runs ---- */

@@ -13,7 +13,7 @@
 /* Activation rows: quantised, and as floats for float weights. Row c of column list i is idx[i]. */
 struct gemv_in {
     const int8_t *q;
-    const int2 *meta;
+    const int4 *meta;
     const float *x;
     size_t x_stride;
     int n_cols;
@@ -27,28 +27,26 @@ DEV void dot_run(float acc[COLS], const run_terms &t, const gemv_in &in, const i
         if (COLS > 1 && c >= in.n_cols)
             break;
         const int4 *q = (const int4 *)(in.q + (size_t)col[c] * (size_t)n_in) + 2 * run;
-        int2 meta = in.meta[(size_t)col[c] * (size_t)(n_in / 32) + (size_t)run];
-        int4 a = q[0], b = q[1];
-        float da = __int_as_float(meta.x);
-        int sum0 = (int)(short)(meta.y & 0xFFFF), sum1 = meta.y >> 16;
+        int4 meta = in.meta[(size_t)col[c] * (size_t)(n_in / 32) + (size_t)run], a = q[0], b = q[1];
+        float da = __int_as_float(meta.x), ds = __int_as_float(meta.y);
         int lo = __dp4a(t.q[0], a.x, 0), hi = __dp4a(t.q[4], b.x, 0);
         lo = __dp4a(t.q[1], a.y, lo), hi = __dp4a(t.q[5], b.y, hi);
         lo = __dp4a(t.q[2], a.z, lo), hi = __dp4a(t.q[6], b.z, hi);
         lo = __dp4a(t.q[3], a.w, lo), hi = __dp4a(t.q[7], b.w, hi);
+        if (!fmt<T>::HALVES) { // as stream.cuh's dot_raw, to the bit
+            acc[c] = fmaf(t.s0 * da, (float)(lo + hi), acc[c]);
+            if (fmt<T>::MINS)
+                acc[c] = fmaf(t.m0, ds, acc[c]);
+            continue;
+        }
+        int sum0 = (int)(short)(meta.z & 0xFFFF), sum1 = meta.z >> 16;
         if (fmt<T>::OFFSET) {
             lo -= fmt<T>::OFFSET * sum0;
             hi -= fmt<T>::OFFSET * sum1;
         }
-        float v;
-        if (fmt<T>::HALVES) {
-            v = fmaf(t.s1, (float)hi, t.s0 * (float)lo);
-            if (fmt<T>::MINS)
-                v = fmaf(t.m0, (float)sum0, fmaf(t.m1, (float)sum1, v));
-        } else {
-            v = t.s0 * (float)(lo + hi);
-            if (fmt<T>::MINS)
-                v = fmaf(t.m0, (float)(sum0 + sum1), v);
-        }
+        float v = fmaf(t.s1, (float)hi, t.s0 * (float)lo);
+        if (fmt<T>::MINS)
+            v = fmaf(t.m0, (float)sum0, fmaf(t.m1, (float)sum1, v));
         acc[c] = fmaf(da, v, acc[c]);
     }
 }

@@ -45,10 +45,11 @@ typedef struct lg_cu_mat {
     float scale;
 } lg_cu_mat;
 
-/* Quantised input of a product: int8 codes, and for each 32 of them the scale and the sums of both halves. */
+/* Quantised input of a product: int8 codes, and for each 32 of them the scale, the scale times the sum of the codes,
+ * and the sums of both halves as int16. */
 typedef struct lg_cu_acts {
     int8_t *q;      /* [rows][n_in] */
-    int2 *meta;     /* [rows][n_in / 32]: f32 scale, two int16 sums */
+    int4 *meta;     /* [rows][n_in / 32] */
     uint16_t *bf16; /* [rows][n_in], for more than LG_CU_EXACT_ROWS rows */
 } lg_cu_acts;
 

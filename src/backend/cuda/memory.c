@@ -333,10 +333,10 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
     size_t mid_f32 = larger(larger(rows, few) * ffn, larger(bucket, few) * (k + 1) * narrow);
     const size_t bytes[] = {
         few * cols,                                           // acts.q
-        few * (cols / 32 + 1) * sizeof(int2),                 // acts.meta
+        few * (cols / 32 + 1) * sizeof(int4),                 // acts.meta
         rows > few ? rows * cols * sizeof(uint16_t) : 0,      // acts.bf16
         mid,                                                  // mid.q
-        (mid / 32 + 1) * sizeof(int2),                        // mid.meta
+        (mid / 32 + 1) * sizeof(int4),                        // mid.meta
         mid_f32 * sizeof(float),                              // mid.f32, mid.bf16
         larger(rows, few) * (size_t)lim->max_expert * sizeof(float),
         larger(rows, few) * k * sizeof(int32_t),              // entry
