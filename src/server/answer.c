@@ -351,7 +351,7 @@ static void let_go(call *c)
 }
 
 /* Opening events show how much of the prompt is cached. A job that runs at once knows that in a moment: its
- * first event says so. */
+ * first event says so. One that queues opens a moment later than it could. */
 static void open_stream(call *c, lg_buf *out)
 {
     lg_job_event ev;
@@ -360,12 +360,10 @@ static void open_stream(call *c, lg_buf *out)
     c->opened = true;
     if (!c->job->stream)
         return;
-    if (c->admission.queue_position == 0) {
+    has = lg_job_take(c->job, &ev);
+    if (!has) {
+        look(c, FIRST_LOOK_MS, out);
         has = lg_job_take(c->job, &ev);
-        if (!has) {
-            look(c, FIRST_LOOK_MS, out);
-            has = lg_job_take(c->job, &ev);
-        }
     }
     if (has && ev.kind == LG_JOB_PROGRESS)
         c->admission.cached_tokens = ev.done;
@@ -473,6 +471,7 @@ static lg_status submit(call *c, const lg_service *v, lg_api_error *e)
     if (strcmp(c->s->set->cache_scope, "key") == 0)
         job->scope = c->rq->key;
     LG_TRY(parse_body(c, &job->doc, e));
+    lg_http_body_done(c->rq);
     LG_TRY(job->dialect->parse(v, c->rq, lg_json_root(job->doc), job, e));
     LG_ASSERT(job->prompt.n > 0 && job->n_choice > 0 && job->max_tokens > 0);
     c->ping = ping_of(c->s->set, job->dialect);

@@ -36,6 +36,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#if !defined(MSG_NOSIGNAL)
+#define MSG_NOSIGNAL 0 // SIGPIPE is ignored anyway
+#endif
+
 enum {
     POOL_BYTES = 192 << 10,     // of each connection: headers and one write buffer
     STACK_BYTES = 2 << 20,
@@ -240,17 +244,16 @@ static void exchange_free(exchange *x)
 {
     lg_http *h = x->c->h;
 
-    (void)pthread_mutex_lock(&h->lock);
-    h->body_bytes -= x->rq.body.cap;
-    h->n_active--;
-    (void)pthread_mutex_unlock(&h->lock);
+    lg_http_body_done(&x->rq);
     if (x->out.stream.free)
         x->out.stream.free(x->out.stream.ctx);
-    lg_buf_free(&x->rq.body);
     lg_buf_free(&x->out.body);
     lg_buf_free(&x->frame);
     lg_arena_free(&x->rq.arena);
     free(x);
+    (void)pthread_mutex_lock(&h->lock);
+    h->n_active--;
+    (void)pthread_mutex_unlock(&h->lock);
 }
 
 static exchange *exchange_new(conn *c)
@@ -416,14 +419,14 @@ static bool expects_continue(const lg_request *rq)
     return false;
 }
 
-static void throw_body_away(exchange *x)
+void lg_http_body_done(lg_request *rq)
 {
-    lg_http *h = x->c->h;
+    lg_http *h = rq->conn->h;
 
     (void)pthread_mutex_lock(&h->lock);
-    h->body_bytes -= x->rq.body.cap;
+    h->body_bytes -= rq->body.cap;
     (void)pthread_mutex_unlock(&h->lock);
-    lg_buf_free(&x->rq.body);
+    lg_buf_free(&rq->body);
 }
 
 // False: the connection must end now.
@@ -442,12 +445,12 @@ static bool take_body(exchange *x, const char *p, size_t n)
         return false;
     }
     if (x->body_seen > h->p.max_body_bytes) {
-        throw_body_away(x);
+        lg_http_body_done(&x->rq);
         refuse(x, 413);
         return true;
     }
     if (!lg_buf_add(&x->rq.body, p, n)) {
-        throw_body_away(x);
+        lg_http_body_done(&x->rq);
         refuse(x, 429);
         return true;
     }
@@ -456,7 +459,7 @@ static bool take_body(exchange *x, const char *p, size_t n)
     room = h->body_bytes / BODIES <= h->p.max_body_bytes;
     (void)pthread_mutex_unlock(&h->lock);
     if (!room) {
-        throw_body_away(x);
+        lg_http_body_done(&x->rq);
         refuse(x, 429);
     }
     return true;

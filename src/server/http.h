@@ -106,6 +106,9 @@ int lg_http_connections(lg_http *h);
 void lg_http_drain(lg_http *h, int ms);
 void lg_http_close(lg_http *h); /* takes NULL; ends every connection */
 
+/* The body is not needed any more: its memory goes while the request goes on. */
+void lg_http_body_done(lg_request *rq);
+
 typedef enum lg_wait {
     LG_WAIT_WOKEN,  /* the descriptor is readable */
     LG_WAIT_TIME,
