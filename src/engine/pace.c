@@ -21,6 +21,7 @@ enum {
     FIRST_DRAFTS = 3,
     WARM_SPEC = 6,
     WARM_HOPELESS = 3, // rounds after which a clear loss is believed
+    COLD = 3,          // times of a width until its mean begins
     WARM_PLAIN = 2,
     PLAIN_EVERY_WARM = 4,
     PLAIN_EVERY = 32,
@@ -38,7 +39,7 @@ void lg_pace_init(lg_pace *p, const lg_pace_settings *set)
     if (p->set.max > LG_DRAFTS_MAX)
         p->set.max = LG_DRAFTS_MAX;
     for (int i = 0; i < LG_DRAFTS_MAX; i++) {
-        p->kept[i] = 0.8;
+        p->kept[i] = 0.9;
         p->accepted[i] = 0.8;
     }
 }
@@ -70,12 +71,14 @@ static void average(double *mean, int *n, double v, double alpha)
 }
 
 // A time that other work on the machine may have stretched: what is shorter than expected is believed at
-// once, what is longer only if it stays so.
+// once, what is longer only if it stays so. Of the first times the least counts: pages and caches are cold.
 static void add_time(double *mean, int *n, double us)
 {
-    if (*n == 0 || us < *mean)
-        *mean = *n == 0 ? us : *mean + 0.5 * (us - *mean);
-    else
+    if (*n == 0 || (*n < COLD && us < *mean))
+        *mean = us;
+    else if (us < *mean)
+        *mean += 0.5 * (us - *mean);
+    else if (*n >= COLD)
         *mean += 0.1 * (fmin(us, 2 * *mean) - *mean);
     if (*n < 1 << 20)
         ++*n;
@@ -86,7 +89,7 @@ static void add_cost(lg_pace_cost *c, int width, double us)
     add_time(&c->us[width], &c->n[width], us);
 }
 
-double lg_pace_cost_at(const lg_pace_cost *c, int width)
+static double interpolated(const lg_pace_cost *c, int width)
 {
     int lo = width, hi = width, least;
 
@@ -108,6 +111,18 @@ double lg_pace_cost_at(const lg_pace_cost *c, int width)
     return c->us[lo] + (slope > 0 ? slope : 0) * (width - lo);
 }
 
+double lg_pace_cost_at(const lg_pace_cost *c, int width)
+{
+    double us = interpolated(c, width);
+
+    // k rows never cost more than more rows do, nor more than as many smaller steps: a time that says so was
+    // stretched
+    for (int k = 1; k < LG_DRAFTS_MAX + 2; k++)
+        if (c->n[k] > 0)
+            us = fmin(us, k < width ? c->us[k] * width / k : c->us[k]);
+    return us;
+}
+
 static int longest_timed(const lg_pace_cost *c)
 {
     int n = LG_DRAFTS_MAX + 1;
@@ -117,8 +132,8 @@ static int longest_timed(const lg_pace_cost *c)
     return n;
 }
 
-// The number of drafts with the most tokens a microsecond, by what earlier rounds saw.
-static int best_length(const lg_pace *p, int max)
+// The number of drafts with the most tokens a microsecond, by what earlier rounds saw, and that rate.
+static int best_length(const lg_pace *p, int max, double *rate_of_best)
 {
     double tokens = 1, rows = 1, reach = 1, best = 0;
     int n = max;
@@ -135,6 +150,7 @@ static int best_length(const lg_pace *p, int max)
             n = i + 1;
         }
     }
+    *rate_of_best = best;
     return n;
 }
 
@@ -164,11 +180,13 @@ int lg_pace_plan(lg_pace *p, int room)
         return 0;
     }
     int timed = longest_timed(&p->draft), best;
+    double rate;
+
     if (timed == 0)
         return max < FIRST_DRAFTS ? max : FIRST_DRAFTS;
     if (max > 2 * timed)
         max = 2 * timed;
-    best = best_length(p, max);
+    best = best_length(p, max, &rate);
     if (p->rounds % EXPLORE_EVERY == EXPLORE_EVERY - 1)
         best = 2 * best < max ? 2 * best : max;
     return best;
@@ -199,6 +217,24 @@ int lg_pace_keep(const lg_pace *p, const float *confidence, int n)
     return keep;
 }
 
+static void add_chance(double *mean, int *n, bool yes)
+{
+    double part = 1.0 / (*n + 3);
+
+    *mean += (part > SLOW_ALPHA ? part : SLOW_ALPHA) * (yes - *mean);
+    if (*n < 1 << 20)
+        ++*n;
+}
+
+// Positions that no round reached yet are expected to be like the last one that was.
+static void expect_alike(lg_pace *p, int i)
+{
+    for (int j = i + 1; j < LG_DRAFTS_MAX && p->n_kept[j] == 0; j++) {
+        p->kept[j] = p->kept[i];
+        p->accepted[j] = p->accepted[i];
+    }
+}
+
 // What the round says about positions and about confidence.
 static void learn(lg_pace *p, const lg_pace_round *r)
 {
@@ -208,13 +244,12 @@ static void learn(lg_pace *p, const lg_pace_round *r)
         bool kept = i < r->kept, reached = i <= r->accepted;
         if (!reached)
             break;
-        if (!kept) {
-            p->kept[i] -= SLOW_ALPHA * p->kept[i];
-            break;
-        }
-        p->kept[i] += SLOW_ALPHA * (1 - p->kept[i]);
+        add_chance(&p->kept[i], &p->n_kept[i], kept);
         if (i < r->compared)
-            p->accepted[i] += SLOW_ALPHA * ((i < r->accepted) - p->accepted[i]);
+            add_chance(&p->accepted[i], &p->n_accepted[i], i < r->accepted);
+        expect_alike(p, i);
+        if (!kept)
+            break;
     }
     for (int i = 0; i < r->compared; i++)
         hoped += (double)r->confidence[i];
@@ -267,7 +302,10 @@ static void judge(lg_pace *p, const lg_pace_round *r)
     if (p->set.pause_margin <= 0 || p->n_plain == 0)
         return;
     if (!p->paused) {
-        double loss = p->spec_us / (limit * p->spec_tokens);
+        double loss = p->spec_us / (limit * p->spec_tokens), rate;
+        (void)best_length(p, p->set.max, &rate);
+        if (rate * limit > 1.05) // a longer block than those so far would pay
+            return;
         if (r->drafted > 0 &&
             (p->n_spec >= WARM_SPEC ? loss > 1 : p->n_spec >= WARM_HOPELESS && loss > 1.2)) {
             p->paused = true;

@@ -34,6 +34,7 @@ typedef struct lg_pace {
     int n_other;
     double kept[LG_DRAFTS_MAX];     /* how often draft i was worth verifying */
     double accepted[LG_DRAFTS_MAX]; /* how often draft i was accepted when those before it were */
+    int n_kept[LG_DRAFTS_MAX], n_accepted[LG_DRAFTS_MAX]; /* rounds that these are from */
     double trust;                   /* accepted drafts over the sum of their confidence */
     int64_t rounds;                 /* speculative ones, since the pace was made */
     /* auto-pause: averages of round time and committed tokens */
