@@ -173,6 +173,13 @@ const child = spawn(walk, [vocab], { stdio: ["pipe", "pipe", "inherit"] });
 const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
 const count = { schemas: 0, compiled: 0, refused: {}, finished: 0, unfinished: 0, unjudged: 0, faults: 0 };
 
+// Does the text hold a number that is another one as a double? The grammar is exact, the judge is not: to it
+// 83990910568835688609.5 is an integer.
+function beyondDoubles(text) {
+  const numbers = text.replace(/"(?:[^"\\]|\\.)*"/g, '""').match(/[0-9.]+/g) ?? [];
+  return numbers.some((n) => n.replace(".", "").replace(/^0+/, "").length > 15);
+}
+
 function fault(seed, text, root) {
   if (count.faults++ < 20) console.log(`seed ${seed}: ${text}\n  ${JSON.stringify(root)}`);
 }
@@ -221,6 +228,10 @@ for (let i = 0; i < Number(nSchemas); i++) {
       valid = check(v);
     } catch { // ajv does not see the end of a reference that leads back to itself
       count.unjudged++;
+    }
+    if (!valid && beyondDoubles(text)) {
+      count.unjudged++;
+      continue;
     }
     if (!valid) fault(seed, `not valid: ${text}: ${JSON.stringify(check.errors[0])}`, root);
   }
