@@ -22,8 +22,7 @@ typedef enum lg_constraint_kind {
     LG_CONSTRAIN_CHOICE,         /* the reply is one of `choice` */
     LG_CONSTRAIN_CALL,           /* the reply is one call, or up to max_calls, of the tools */
     LG_CONSTRAIN_CALL_OR_SCHEMA, /* format_with_tools: calls, or a value of `schema` */
-    LG_CONSTRAIN_STRICT_CALLS,   /* free text; a call, once begun, follows its tool's schema (strict_tools =
-                                    enforce) */
+    LG_CONSTRAIN_STRICT_CALLS,   /* strict_tools = enforce: free text; a call follows its tool's schema */
 } lg_constraint_kind;
 
 typedef struct lg_constraint_spec {
@@ -42,7 +41,7 @@ typedef struct lg_constraint_spec {
 } lg_constraint_spec;
 
 /* The native API's format.options (structured.md 2.4) into *spec; NULL changes nothing. Unknown names and
- * values are LG_E_INPUT with the name as subject. */
+ * values are LG_E_INPUT with "format.options.NAME" as subject. */
 LG_NODISCARD lg_status lg_constraint_options(const lg_json *options, lg_constraint_spec *spec, lg_err *err);
 
 LG_NODISCARD lg_status lg_constraint_cache_create(size_t max_bytes, lg_constraint_cache **out, lg_err *err);
@@ -56,7 +55,7 @@ LG_NODISCARD lg_status lg_constraint_get(lg_constraint_cache *cache, const lg_co
                                          lg_constraint **out, lg_grammar_error *why, lg_err *err);
 void lg_constraint_release(lg_constraint *c); /* takes NULL; any thread */
 lg_constraint_kind lg_constraint_kind_of(const lg_constraint *c);
-/* Does `n` tokens begin a value? *complete: they are one, and the reply has nothing to add. LG_E_INPUT: the
+/* Do `n` tokens begin a value? *complete: they are one, and the reply has nothing to add. LG_E_INPUT: the
  * sentence names the token, its byte offset, and what was expected. Any thread: a grammar is compiled for
  * this call alone. */
 LG_NODISCARD lg_status lg_constraint_check_prefix(const lg_constraint *c, const lg_token_trie *trie,
