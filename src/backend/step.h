@@ -43,8 +43,8 @@ typedef struct lg_step {
     const int32_t *table[LG_KV_CLASSES];
     int n_table[LG_KV_CLASSES];
     const uint32_t *mask; /* LG_STEP_MASK: n_out rows of ceil(vocab/32) words, bit set = allowed */
-    int n_cand;           /* SAMPLE, DRAFT: how many candidates topk returns; INJECT: rows of the taps that are
-                           * passed over */
+    /* SAMPLE, DRAFT: how many candidates topk returns; INJECT: rows of the taps that are passed over */
+    int n_cand;
     atomic_bool *cancel;  /* NULL, or looked at between ops where the backend can */
 } lg_step;
 

@@ -74,8 +74,8 @@ lg_backend *lg_engine_backend(const lg_engine *e);
 LG_NODISCARD lg_status lg_engine_trie(const lg_engine *e, const lg_token_trie **out, lg_err *err);
 const lg_plan *lg_engine_plan(const lg_engine *e);
 const lg_dflash_params *lg_engine_drafter(const lg_engine *e); /* NULL: none */
-/* Other drafting settings from now on (all but the type); what was measured is forgotten. Does nothing without
- * a drafter. */
+/* Other drafting settings from now on (all but the type); what was measured is forgotten. Does nothing
+ * without a drafter. */
 void lg_engine_set_draft(lg_engine *e, const lg_draft_params *set);
 
 /* --- the live sequence: low level, for logits, perplexity, bench and generate --- */

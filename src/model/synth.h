@@ -22,7 +22,7 @@ typedef struct lg_synth_params {
     const char *arch; /* "s-2.1", "xs-2.1", "s-2.1-dflash", "xs-2.1-dflash" */
     const char *type; /* a recipe of model/mix; NULL: as published */
     int n_layer;      /* 0: all */
-    int target_layers; /* drafters: layers of the model they are for; 0: all. Fewer layers are tapped evenly */
+    int target_layers; /* drafters: layers of the model they are for; 0: all. Fewer are tapped evenly */
     uint64_t seed;
 } lg_synth_params;
 
