@@ -4,7 +4,8 @@
  * 16 rows are the lanes, so a product needs no horizontal sum: four activations are broadcast to all rows,
  * vpmaddubsw gives int16 sums of two, and these are added up as int16 for as long as they cannot overflow
  * (Q4_K: 8 steps of at most 2 * 15 * 127; Q5_K: 4; Q6_K: 2) before one vpmaddwd multiplies by the sub-block's
- * scale and widens. That makes two cheap instructions for 32 products, against three with a scale each.
+ * scale (and the activations' step) and widens. That makes two cheap instructions for 32 products, against
+ * three with a scale each.
  */
 #ifndef LG_BACKEND_CPU_AVX2_K_GEMM_H
 #define LG_BACKEND_CPU_AVX2_K_GEMM_H
@@ -80,13 +81,13 @@ LG_INLINE void add_block(const uint8_t *d, float da, const __m256i v[2], bool mi
     }
 }
 
-enum { FORM_Q4_K, FORM_Q5_K, FORM_Q6_K };
+enum { FORM_Q4_K, FORM_Q5_K };
 
-/* See gemm_sliced. */
+/* Q4_K and Q5_K. See gemm_sliced. */
 LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
                       int n_cols, float *acc)
 {
-    for (int k0 = at; k0 < at + n; k0 += 256, slice += form == FORM_Q6_K ? Q6_BYTES : Q45_BYTES) {
+    for (int k0 = at; k0 < at + n; k0 += 256, slice += Q45_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS], s[2];
         _Alignas(16) int16_t sums32[GEMM_COLS][8];
         const int16_t *sums[GEMM_COLS], *a[GEMM_COLS];
@@ -95,15 +96,12 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
         for (int c = 0; c < n_cols; c++) {
             q[c] = x[c] + k0;
             a[c] = act_steps(x[c], n_in) + k0 / 16;
-            sums[c] = act_sums(x[c], n_in) + k0 / 16;
-            if (form != FORM_Q6_K) {
-                _mm_store_si128((__m128i *)sums32[c], sums_of_32(sums[c]));
-                sums[c] = sums32[c];
-            }
+            _mm_store_si128((__m128i *)sums32[c], sums_of_32(act_sums(x[c], n_in) + k0 / 16));
+            sums[c] = sums32[c];
         }
         for (int i = 0; i < 2 * n_cols; i++)
             dot[i] = _mm256_setzero_si256();
-        for (int j = 0; form != FORM_Q6_K && j < 8; j++) {
+        for (int j = 0; j < 8; j++) {
             load_pair(slice + TILE_SCALES + 64 * j, s);
             if (form == FORM_Q4_K) {
                 add_steps(slice, 8 * j, 8, s, q, a, n_cols, dot);
@@ -112,26 +110,72 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
                 add_steps(slice, 8 * j + 4, 4, s, q, a, n_cols, dot);
             }
         }
-        for (int g = 0; form == FORM_Q6_K && g < 16; g++) {
-            load_pair(slice + TILE_SCALES + 64 * g, s);
-            add_steps(slice, 4 * g, 2, s, q, a, n_cols, dot);
-            add_steps(slice, 4 * g + 2, 2, s, q, a, n_cols, dot);
-        }
-        min_sums(slice + (form == FORM_Q6_K ? Q6_MINS : Q45_MINS), form == FORM_Q6_K ? 8 : 4, sums, n_cols,
-                 min);
+        min_sums(slice + Q45_MINS, 4, sums, n_cols, min);
         for (int c = 0; c < n_cols; c++) {
             float da = act_scales(x[c], n_in)[k0 / 256];
 
-            if (form == FORM_Q6_K) {
-                for (int h = 0; h < 2; h++)
-                    dot[2 * c + h] = _mm256_sub_epi32(dot[2 * c + h], min[2 * c + h]);
-                add_block(slice + Q6_D, da, dot + 2 * c, false, acc + 16 * c);
-            } else {
-                add_block(slice + Q45_D, da, dot + 2 * c, false, acc + 16 * c);
-                add_block(slice + Q45_DMIN, da, min + 2 * c, true, acc + 16 * c);
-            }
+            add_block(slice + Q45_D, da, dot + 2 * c, false, acc + 16 * c);
+            add_block(slice + Q45_DMIN, da, min + 2 * c, true, acc + 16 * c);
         }
     }
+}
+
+/* Q6_K, whose int16 sums must be widened every second step: eight rows at a time, so that the sums of a
+ * sub-block of 32 stay in registers and take the activations' step once. See gemm_sliced. */
+LG_INLINE void q6_cols(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
+                       int n_cols, float *acc)
+{
+    (void)variant;
+    for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES)
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *codes = slice + 32 * half, *scales = codes + TILE_SCALES, *mins = codes + Q6_MINS;
+            __m256i dot[GEMM_COLS];
+
+            for (int c = 0; c < n_cols; c++)
+                dot[c] = _mm256_setzero_si256();
+            for (int j = 0; j < 8; j++) {
+                __m256i sum[GEMM_COLS];
+
+                LG_UNROLL(4)
+                for (int k = 0; k < 8; k += 2) { // two steps fit int16: 4 * 63 * 127
+                    __m256i s = load256(scales + 64 * (2 * j + k / 4));
+                    __m256i w0 = load256(codes + 64 * (8 * j + k)),
+                            w1 = load256(codes + 64 * (8 * j + k + 1));
+
+                    LG_UNROLL(4)
+                    for (int c = 0; c < n_cols; c++) {
+                        const uint8_t *q = x[c] + k0 + 32 * j + 4 * k;
+                        __m256i part = _mm256_add_epi16(_mm256_maddubs_epi16(w0, broadcast_i32(q)),
+                                                        _mm256_maddubs_epi16(w1, broadcast_i32(q + 4)));
+
+                        part = _mm256_madd_epi16(part, s);
+                        sum[c] = k ? _mm256_add_epi32(sum[c], part) : part;
+                        keep(&sum[c]);
+                    }
+                }
+                LG_UNROLL(4)
+                for (int c = 0; c < n_cols; c++) {
+                    __m256i step =
+                        _mm256_srli_epi32(broadcast_i32(act_steps(x[c], n_in) + k0 / 16 + 2 * j), 16);
+
+                    dot[c] = _mm256_add_epi32(dot[c], _mm256_mullo_epi32(sum[c], step));
+                }
+            }
+            for (int c = 0; c < n_cols; c++) {
+                const int16_t *sums = act_sums(x[c], n_in) + k0 / 16;
+                __m256i min = _mm256_setzero_si256();
+                float *out = acc + LG_TILE_ROWS * c + 8 * half;
+
+                for (int j = 0; j < 8; j++)
+                    min = _mm256_add_epi32(
+                        min, _mm256_madd_epi16(load256(mins + 64 * j), broadcast_i32(sums + 2 * j)));
+                __m256 d =
+                    _mm256_mul_ps(_mm256_load_ps((const float *)(const void *)(slice + Q6_D) + 8 * half),
+                                  _mm256_set1_ps(act_scales(x[c], n_in)[k0 / 256]));
+                __m256 f = _mm256_cvtepi32_ps(_mm256_sub_epi32(dot[c], min));
+                _mm256_store_ps(out, _mm256_fmadd_ps(d, f, _mm256_load_ps(out)));
+            }
+        }
 }
 
 /* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). */
@@ -176,7 +220,7 @@ LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at
 
 LG_SLICED_GEMM(gemm_q4_k, k_cols, FORM_Q4_K, 256, Q45_BYTES)
 LG_SLICED_GEMM(gemm_q5_k, k_cols, FORM_Q5_K, 256, Q45_BYTES)
-LG_SLICED_GEMM(gemm_q6_k, k_cols, FORM_Q6_K, 256, Q6_BYTES)
+LG_SLICED_GEMM(gemm_q6_k, q6_cols, 0, 256, Q6_BYTES)
 LG_SLICED_GEMM(gemm_signed_k, signed_k_cols, 0, 256, SIGNED_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_min, signed_k_cols, 1, 256, SIGNED_BYTES)
 
