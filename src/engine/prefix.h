@@ -45,7 +45,7 @@ enum {
     LG_PREFIX_SLOTS = 16,        /* conversations, unless said otherwise */
     LG_PREFIX_MIN_TOKENS = 1024, /* shorter prompts are kept only while live */
     LG_PREFIX_STEP = 8192,       /* most tokens between two cuts */
-    LG_PREFIX_BRANCH = 256,      /* rows that a cut of kind BRANCH or SLOT must save */
+    LG_PREFIX_BRANCH = 256,      /* rows that a cut of kind BRANCH must save; a shorter leaf takes no slot */
 };
 
 typedef struct lg_prefix_params {
