@@ -239,8 +239,8 @@ def main():
             server.signal()
             if server.wait(30) != 0:
                 problem(f"exit status {server.process.returncode}")
-            if "ERROR: " in log or "WARNING: ThreadSanitizer" in log or " error " in log:
-                problem("errors in the log:\n" + "\n".join(x for x in log.splitlines() if "ERROR" in x or " error " in x)[:2000])
+            if any(word in log for word in ("ERROR: ", "WARNING: ThreadSanitizer", "runtime error", " error ")):
+                problem("errors in the log:\n" + "\n".join(x for x in log.splitlines() if "ERROR" in x or " error" in x)[:2000])
     first = [rss for t, rss in samples if t <= 600]
     last = [rss for t, rss in samples if t >= samples[-1][0] - 600]
     growth = max(last) / max(first) - 1

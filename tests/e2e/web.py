@@ -63,7 +63,7 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=300):
         return self.process.wait(seconds)
 
     def rss(self):
@@ -112,7 +112,7 @@ class Response:
 
 class Client:
     def __init__(self, port, tls=False):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=300)
         if tls:
             context = ssl.create_default_context()
             context.check_hostname = False
@@ -147,14 +147,14 @@ class Client:
         self.send(head.encode() + b"\r\n" + (body or b""))
         self.method = method
 
-    def _more(self, seconds=60):
+    def _more(self, seconds=300):
         self.socket.settimeout(seconds)
         data = self.socket.recv(65536)
         self.held += data
         self.ended = not data
         return data
 
-    def _until(self, mark, seconds=60):
+    def _until(self, mark, seconds=300):
         while mark not in self.held:
             if not self._more(seconds):
                 raise AssertionError(f"the connection ended; held: {self.held[-300:]!r}")
@@ -168,7 +168,7 @@ class Client:
         data, self.held = self.held[:n], self.held[n:]
         return data
 
-    def head(self, seconds=60):
+    def head(self, seconds=300):
         lines = self._until(b"\r\n\r\n", seconds).decode().split("\r\n")
         headers = {}
         for line in lines[1:]:
@@ -176,14 +176,14 @@ class Client:
             headers[k.lower()] = v.strip()
         return Response(int(lines[0].split()[1]), headers)
 
-    def chunk(self, seconds=60):
+    def chunk(self, seconds=300):
         """The next piece of a chunked body; b"" at its proper end."""
         n = int(self._until(b"\r\n", seconds), 16)
         data = self._take(n)
         assert self._take(2) == b"\r\n"
         return data
 
-    def response(self, seconds=60):
+    def response(self, seconds=300):
         r = self.head(seconds)
         if r.status == 100:
             r = self.head(seconds)
