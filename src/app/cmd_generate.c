@@ -110,11 +110,14 @@ static void put_draft(const lg_draft_stats *d, lg_buf *b)
         (void)lg_buf_addz(b, "null");
         return;
     }
-    (void)lg_buf_addf(b, "{\"rounds\": %lld, \"plain\": %lld, \"drafted\": %lld, \"accepted\": %lld, "
-                      "\"paused\": %s, \"draft_s\": %.6f, \"verify_s\": %.6f, \"plain_s\": %.6f, "
-                      "\"by_position\": [", (long long)d->rounds, (long long)d->plain, (long long)d->drafted,
-                      (long long)d->accepted, d->paused ? "true" : "false", (double)d->draft_us / 1e6,
-                      (double)d->verify_us / 1e6, (double)d->plain_us / 1e6);
+    (void)lg_buf_addf(
+        b,
+        "{\"rounds\": %lld, \"plain\": %lld, \"made\": %lld, \"drafted\": %lld, "
+        "\"accepted\": %lld, \"paused\": %s, \"draft_s\": %.6f, \"verify_s\": %.6f, \"plain_s\": %.6f, "
+        "\"by_position\": [",
+        (long long)d->rounds, (long long)d->plain, (long long)d->made, (long long)d->drafted,
+        (long long)d->accepted, d->paused ? "true" : "false", (double)d->draft_us / 1e6,
+        (double)d->verify_us / 1e6, (double)d->plain_us / 1e6);
     for (int i = 0; i < LG_DRAFT_ROWS_MAX && d->tried_at[i] > 0; i++)
         (void)lg_buf_addf(b, "%s%.4f", i ? ", " : "", (double)d->accepted_at[i] / (double)d->tried_at[i]);
     (void)lg_buf_addz(b, "]}");

@@ -69,7 +69,7 @@ typedef struct lg_pace_round {
  * the next reply. */
 bool lg_pace_record(lg_pace *p, const lg_pace_round *r);
 
-/* Estimated cost of a width, and the acceptance from which n drafts pay: tokens a round. 0: not known yet. */
+/* Estimated cost of a width; 0: no width was timed yet. */
 double lg_pace_cost_at(const lg_pace_cost *c, int width);
 
 #endif

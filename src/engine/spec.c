@@ -21,7 +21,6 @@ struct lg_spec {
     lg_dflash draft;
     lg_dflash_work work;
     int64_t max_ctx; // no drafting past this many tokens; 0: no bound
-    uint64_t bytes;
     float *held; // taps of rows [held_pos, held_pos + n_held)
     int64_t held_pos;
     int n_held, max_held;
@@ -109,7 +108,6 @@ lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_draft_params *
     s->gguf = plan->gguf;
     s->borrowed = plan->borrowed;
     plan->gguf = NULL;
-    s->bytes = plan->weights.resident_bytes;
     st = lg_dflash_load(s->gguf, &plan->hp, plan->type, e->b, &s->draft, err);
     if (st == LG_OK)
         st = lg_dflash_work_create(e->b, &plan->hp, e->work.max_rows, &s->work, err);
@@ -143,11 +141,6 @@ void lg_spec_close(lg_engine *e, lg_spec *s)
 const lg_dflash_params *lg_spec_params(const lg_spec *s)
 {
     return &s->draft.hp;
-}
-
-uint64_t lg_spec_bytes(const lg_spec *s)
-{
-    return s->bytes;
 }
 
 lg_pace *lg_spec_pace(lg_spec *s)

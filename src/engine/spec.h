@@ -39,7 +39,6 @@ LG_NODISCARD lg_status lg_spec_open(lg_engine *e, lg_spec_plan *plan, const lg_d
 void lg_spec_close(lg_engine *e, lg_spec *s); /* takes NULL */
 
 const lg_dflash_params *lg_spec_params(const lg_spec *s);
-uint64_t lg_spec_bytes(const lg_spec *s); /* one read of its weights */
 
 /* Whether rows up to `end` are to enter the context: then the target's step must keep its taps. */
 bool lg_spec_wants(const lg_spec *s, int64_t end);
