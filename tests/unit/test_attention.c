@@ -322,8 +322,9 @@ static const shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-// Instrumented code is thirty times slower, and looks for races and bad addresses: every fourth shape will do, and
-// sequences that reach two spans (256 positions), so that the context is still cut into runs for the threads.
+// Instrumented code is thirty times slower, and looks for races and bad addresses: every fourth shape will
+// do, and sequences that reach two spans (256 positions), so that the context is still cut into runs for
+// the threads.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define INSTRUMENTED 1
 #elif defined(__has_feature)
