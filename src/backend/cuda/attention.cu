@@ -1,207 +1,26 @@
 /*
- * backend/cuda/attention: QK-norm, rotary embedding and the KV store; attention over block tables; block moves.
+ * backend/cuda/attention: attention over block tables.
  *
  * Keys are cut into spans of LG_CU_SPAN positions at multiples of it. For up to LG_CU_EXACT_ROWS rows a block
- * takes one (KV head, span, row): the query heads of the KV head are the rows of tensor core tiles, so K and V
- * are read once, straight into fragments; its node (max, sum, acc) goes to scratch, and a second launch joins the
- * nodes of a query in order of the spans, applies the gate and quantises the result. Nothing depends on how many
- * rows a step has. More rows take a flash kernel over K and V tiles in shared memory, which visits only blocks
- * that some row of its tile can see.
+ * takes one (KV head, span, row): the query heads of the KV head are the rows of tensor core tiles, so K and
+ * V are read once, straight into fragments; its node (max, sum, acc) goes to scratch, and a second launch
+ * joins the nodes of a query in a fixed order, applies the gate and quantises the result. Nothing depends
+ * on how many rows a step has. More rows take a flash kernel over K and V tiles in shared memory,
+ * which visits only blocks that some row of its tile can see.
  *
- * The dot products take the dimensions in an order of their own: a lane's 16-byte load of a key feeds two tensor
- * core steps, with the queries permuted to match.
+ * The dot products take the dimensions in an order of their own: a lane's 16-byte load of a key feeds two
+ * tensor core steps, with the queries permuted to match.
  *
  * Surprise: f32 caches and head sizes other than 128 take a plain kernel that gives each query head a warp.
  * What lies behind the last visible position of a block is never used, not even times zero: it may be NaN.
  */
-#include "backend/cuda/common.cuh"
+#include "backend/cuda/kv.cuh"
 
 enum { HEAD = 128, Q_ROWS = 16 };
-
-struct kv_args {
-    const uint8_t *mem;
-    const int32_t *table;
-    size_t block_bytes, at_k, at_v, tile_bytes, row_bytes; // at_k, at_v: of head 0 of this layer in a block
-    int type, window, n_kv_head, head_dim;
-};
-
-static kv_args kv_of(const lg_cu *c, const lg_kv_class *kv, int layer)
-{
-    kv_args a = {};
-
-    a.mem = (const uint8_t *)kv->mem.p;
-    a.table = c->table[kv->id];
-    a.block_bytes = kv->block_bytes;
-    a.tile_bytes = kv->tile_bytes;
-    a.row_bytes = kv->row_bytes;
-    a.at_k = lg_kv_offset(kv, 0, layer, 0, 0, 0);
-    a.at_v = lg_kv_offset(kv, 0, layer, 1, 0, 0);
-    a.type = kv->type;
-    a.window = kv->window;
-    a.n_kv_head = kv->n_kv_head;
-    a.head_dim = kv->head_dim;
-    return a;
-}
-
-DEV const uint8_t *kv_tile(const kv_args &a, long long pos, int head, bool v)
-{
-    int block = a.table[pos / LG_KV_BLOCK];
-    return a.mem + (size_t)block * a.block_bytes + (v ? a.at_v : a.at_k) + (size_t)head * a.tile_bytes;
-}
 
 DEV float softplus(float g)
 {
     return fmaxf(g, 0.0f) + log1pf(expf(-fabsf(g)));
-}
-
-/* ---- qkv_post ---- */
-
-struct qkv_args {
-    float *q, *k;
-    const float *v;
-    int q_stride, k_stride, v_stride, n_head;
-    const float *q_norm, *k_norm;
-    const float *table; // [row][cos, sin of n_rot / 2 pairs], or NULL
-    float eps;
-    int n_rot, rows;
-    kv_args kv;
-};
-
-DEV void store_kv(const qkv_args &a, bool v, int head, long long pos, const float *x, int lane)
-{
-    uint8_t *dst = (uint8_t *)kv_tile(a.kv, pos, head, v) + (size_t)(pos % LG_KV_BLOCK) * a.kv.row_bytes;
-    int dim = a.kv.head_dim;
-
-    if (a.kv.type == LG_F32) {
-        for (int i = lane; i < dim; i += 32)
-            ((float *)dst)[i] = x[i];
-    } else if (a.kv.type == LG_F16) {
-        for (int i = lane; i < dim; i += 32)
-            ((__half *)dst)[i] = __float2half_rn(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
-    } else {
-        for (int run = 0; run < dim / 32; run++) { // f16 scale, then codes
-            float y = x[run * 32 + lane], max = warp_max(fabsf(y)), d = max / 127.0f;
-            float inverse = d > 0.0f ? 1.0f / d : 0.0f;
-            uint8_t *b = dst + run * 34;
-            float code = roundf(y * inverse);
-            b[2 + lane] = (uint8_t)(int8_t)(int)fminf(fmaxf(code, -127.0f), 127.0f);
-            if (lane < 2) {
-                unsigned h = __half_as_ushort(__float2half_rn(fminf(d, 65504.0f)));
-                b[lane] = (uint8_t)(h >> 8 * lane);
-            }
-        }
-    }
-}
-
-/* cos and sin of every pair of every row, once a step: angles in double (position * frequency passes 2^17). */
-struct rope_args {
-    double freq[LG_ROT_MAX / 2];
-    float *table;
-    float magnitude;
-    int half, rows;
-};
-
-static __global__ void rope_kernel(__grid_constant__ const rope_args a, const lg_cu_step *step)
-{
-    pdl_wait();
-    int row = blockIdx.x, n = step_rows(step, a.rows);
-    if (row >= n)
-        return;
-    for (int j = threadIdx.x; j < a.half; j += blockDim.x) {
-        double s, c;
-        sincos((double)(step->pos + row) * a.freq[j], &s, &c);
-        a.table[(size_t)row * 2 * (size_t)a.half + (size_t)j] = (float)(c * (double)a.magnitude);
-        a.table[((size_t)row * 2 + 1) * (size_t)a.half + (size_t)j] = (float)(s * (double)a.magnitude);
-    }
-}
-
-void lg_cu_rope(lg_cu *c, const lg_rope *rope, lg_rows rows, float *table)
-{
-    rope_args a = {};
-
-    for (int j = 0; j < rope->n_rot / 2; j++)
-        a.freq[j] = rope->freq[j];
-    a.table = table;
-    a.magnitude = rope->magnitude;
-    a.half = rope->n_rot / 2;
-    a.rows = rows;
-    launch(c, rope_kernel, dim3((unsigned)bucket_rows(c, rows)), 64, 0, a, c->step);
-}
-
-// A warp a head.
-static __global__ void qkv_post_kernel(__grid_constant__ const qkv_args a, const lg_cu_step *step)
-{
-    extern __shared__ float room[]; // a head for each warp
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, half = a.n_rot / 2;
-    int dim = a.kv.head_dim, n_q = a.q ? a.n_head : 0, heads = n_q + a.kv.n_kv_head;
-
-    pdl_wait();
-    int row = blockIdx.y;
-    if (row >= step_rows(step, a.rows))
-        return;
-    long long pos = step->pos + row;
-    const float *table = a.table + (size_t)row * 2 * (size_t)half;
-    float *x = room + warp * dim;
-    for (int h = (int)blockIdx.x * warps + warp; h < heads; h += (int)gridDim.x * warps) {
-        bool is_q = h < n_q;
-        int kv_head = h - n_q;
-        float *src = is_q ? a.q + (size_t)row * (size_t)a.q_stride + (size_t)h * (size_t)dim
-                          : a.k + (size_t)row * (size_t)a.k_stride + (size_t)kv_head * (size_t)dim;
-        const float *norm = is_q ? a.q_norm : a.k_norm;
-        float sum = 0.0f;
-        __syncwarp();
-        for (int i = lane; i < dim; i += 32) {
-            x[i] = src[i];
-            sum = fmaf(x[i], x[i], sum);
-        }
-        if (norm) {
-            float inv = 1.0f / sqrtf(warp_sum(sum) / (float)dim + a.eps);
-            for (int i = lane; i < dim; i += 32)
-                x[i] = x[i] * inv * norm[i];
-        }
-        __syncwarp();
-        for (int j = lane; a.table && j < half; j += 32) {
-            float u = x[j], w = x[half + j], c = table[j], s = table[half + j];
-            x[j] = fmaf(-w, s, u * c);
-            x[half + j] = fmaf(u, s, w * c);
-        }
-        __syncwarp();
-        for (int i = lane; i < dim; i += 32)
-            src[i] = x[i];
-        if (is_q)
-            continue;
-        store_kv(a, false, kv_head, pos, x, lane);
-        __syncwarp();
-        const float *v = a.v + (size_t)row * (size_t)a.v_stride + (size_t)kv_head * (size_t)dim;
-        for (int i = lane; i < dim; i += 32)
-            x[i] = v[i];
-        __syncwarp();
-        store_kv(a, true, kv_head, pos, x, lane);
-    }
-}
-
-void lg_cu_qkv_post(lg_cu *c, const lg_cu_qkv *q)
-{
-    enum { WARPS = 8 };
-    qkv_args a = {};
-    int rows = bucket_rows(c, q->k.rows), heads = (q->q.p ? q->n_head : 0) + q->kv->n_kv_head;
-
-    a.q = q->q.p;
-    a.k = q->k.p;
-    a.v = q->v.p;
-    a.q_stride = q->q.stride;
-    a.k_stride = q->k.stride;
-    a.v_stride = q->v.stride;
-    a.n_head = q->n_head;
-    a.q_norm = q->q_norm;
-    a.k_norm = q->k_norm;
-    a.table = q->table;
-    a.eps = q->eps;
-    a.n_rot = q->table ? q->n_rot : 0;
-    a.rows = q->k.rows;
-    a.kv = kv_of(c, q->kv, q->kv_layer);
-    launch(c, qkv_post_kernel, dim3((unsigned)ceil_div(heads, WARPS), (unsigned)rows), 32 * WARPS,
-           WARPS * (size_t)q->kv->head_dim * sizeof(float), a, c->step);
 }
 
 /* ---- the plain kernel: any head size, any cache type ---- */
@@ -227,8 +46,9 @@ DEV long long first_visible(const kv_args &kv, long long p)
 // A node: [row][head][span - first span of the row]: max, sum, then head_dim sums.
 DEV float *node_at(const attn_args &a, int row, int head, int span)
 {
-    return a.part + (((size_t)(row - a.row0) * (size_t)a.n_head + (size_t)head) * (size_t)a.max_spans + (size_t)span) *
-                        (size_t)(a.kv.head_dim + 2);
+    return a.part +
+           (((size_t)(row - a.row0) * (size_t)a.n_head + (size_t)head) * (size_t)a.max_spans + (size_t)span) *
+               (size_t)(a.kv.head_dim + 2);
 }
 
 DEV float kv_value(const kv_args &a, const uint8_t *row, int i)
@@ -262,11 +82,13 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     float q[PLAIN_DIM / 32];
 #pragma unroll
     for (int i = 0; i < PLAIN_DIM / 32; i++)
-        q[i] = lane + 32 * i < dim ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * i)]
-                                   : 0.0f;
+        q[i] = lane + 32 * i < dim
+                   ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * i)]
+                   : 0.0f;
     float max = -INFINITY;
     for (int j = from + warp; j < to; j += PLAIN_WARPS) {
-        const uint8_t *k = kv_tile(a.kv, start + j, kv_head, false) + (size_t)(j % LG_KV_BLOCK) * a.kv.row_bytes;
+        const uint8_t *k =
+            kv_tile(a.kv, start + j, kv_head, false) + (size_t)(j % LG_KV_BLOCK) * a.kv.row_bytes;
         float s = 0.0f;
 #pragma unroll
         for (int i = 0; i < PLAIN_DIM / 32; i++)
@@ -303,13 +125,14 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
 
 enum { JOIN_GROUPS = 4, JOIN_CHUNK = 256 };
 
-/* Joins the nodes of a query head; gate; the result and its quantised form. A block a (head, row): thread (g, i) adds
- * dimension i of the nodes g, g + JOIN_GROUPS, ... in order, then the groups are added in order. */
+/* Joins the nodes of a query head; gate; the result and its quantised form. A block a (head, row): thread (g,
+ * i) adds dimension i of the nodes g, g + JOIN_GROUPS, ... in order, then the groups are added in order. */
 static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
     extern __shared__ float room[]; // [JOIN_GROUPS][dim_up]
     __shared__ float weight[JOIN_CHUNK], reduce[32];
-    int dim = a.kv.head_dim, dim_up = (int)blockDim.x / JOIN_GROUPS, head = blockIdx.x, row = a.row0 + (int)blockIdx.y;
+    int dim = a.kv.head_dim, dim_up = (int)blockDim.x / JOIN_GROUPS, head = blockIdx.x,
+        row = a.row0 + (int)blockIdx.y;
     int tid = threadIdx.x, i = tid % dim_up, g = tid / dim_up, lane = tid % 32, warps = (int)blockDim.x / 32;
 
     pdl_wait();
@@ -359,7 +182,8 @@ static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, con
         a.out[(size_t)row * (size_t)a.out_stride + (size_t)col] = v;
     if (a.quantise && i < dim) { // dim % 32 == 0, so warps are whole
         size_t cols = (size_t)a.n_head * (size_t)dim;
-        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32, v);
+        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32,
+                  v);
     }
 }
 
@@ -385,8 +209,8 @@ DEV float f16_range(float x)
     return fminf(fmaxf(x, -65504.0f), 65504.0f);
 }
 
-// Fragments of 16 query rows: step 2c takes dimensions 32c + 8t + (0, 1 | 2, 3) in its slots (2t, 2t + 1 | 2t + 8,
-// 2t + 9), step 2c + 1 the next four. row_a and row_b are rows g and g + 8, or NULL.
+// Fragments of 16 query rows: step 2c takes dimensions 32c + 8t + (0, 1 | 2, 3) in its slots (2t, 2t + 1 | 2t
+// + 8, 2t + 9), step 2c + 1 the next four. row_a and row_b are rows g and g + 8, or NULL.
 DEV void load_q(const float *row_a, const float *row_b, int lane, float scale, unsigned (&f)[8][4])
 {
     int t = lane % 4;
@@ -429,8 +253,8 @@ DEV void qk(float (&s)[4], const unsigned (&q)[8][4], const uint4 (&k)[4])
     }
 }
 
-// acc += probabilities of 16 keys x half the dimensions. v[i] holds, of the lane's keys 2t, 2t + 1, 2t + 8, 2t + 9,
-// 8 dimensions; column g of tile j is dimension 8g + j.
+// acc += probabilities of 16 keys x half the dimensions. v[i] holds, of the lane's keys 2t, 2t + 1, 2t + 8,
+// 2t + 9, 8 dimensions; column g of tile j is dimension 8g + j.
 DEV void pv(float (&acc)[8][4], const unsigned (&p)[4], const uint4 (&v)[4])
 {
     const unsigned a[4] = {v[0].x, v[0].y, v[0].z, v[0].w}, b[4] = {v[1].x, v[1].y, v[1].z, v[1].w};
@@ -457,7 +281,43 @@ DEV float quad_sum(float v)
 
 /* ---- few rows ---- */
 
-enum { SPAN_WARPS = 8, WARP_KEYS = LG_CU_SPAN / SPAN_WARPS, KEY_TILES = WARP_KEYS / 8, ACC_STRIDE = HEAD + 4 };
+enum {
+    SPAN_WARPS = 8,
+    WARP_KEYS = LG_CU_SPAN / SPAN_WARPS,
+    KEY_TILES = WARP_KEYS / 8,
+    ACC_STRIDE = HEAD + 4
+};
+
+// Scores of a warp's keys to probabilities, each row against its own largest; keys outside [from, to) get
+// none.
+DEV void span_softmax(float (&s)[KEY_TILES][4], int from, int to, int t, unsigned (&prob)[KEY_TILES][2],
+                      float &max_a, float &max_b, float &sum_a, float &sum_b)
+{
+#pragma unroll
+    for (int n = 0; n < KEY_TILES; n++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int key = 8 * n + 2 * t + e;
+            bool seen = key >= from && key < to;
+            s[n][e] = seen ? s[n][e] : -INFINITY;
+            s[n][2 + e] = seen ? s[n][2 + e] : -INFINITY;
+            max_a = fmaxf(max_a, s[n][e]);
+            max_b = fmaxf(max_b, s[n][2 + e]);
+        }
+    max_a = quad_max(max_a);
+    max_b = quad_max(max_b);
+#pragma unroll
+    for (int n = 0; n < KEY_TILES; n++) {
+        float x0 = __expf(s[n][0] - max_a), x1 = __expf(s[n][1] - max_a);
+        float y0 = __expf(s[n][2] - max_b), y1 = __expf(s[n][3] - max_b);
+        sum_a += x0 + x1;
+        sum_b += y0 + y1;
+        prob[n][0] = pack_f16(x0, x1);
+        prob[n][1] = pack_f16(y0, y1);
+    }
+    sum_a = quad_sum(sum_a);
+    sum_b = quad_sum(sum_b);
+}
 
 // A block a (KV head, span, row); warps share its keys; up to 16 query heads share them.
 template <int TYPE>
@@ -504,30 +364,7 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS, 2)
                     kf[c] = load_kv8<TYPE>(k + (size_t)key * a.kv.row_bytes, 32 * c + 8 * t);
             qk(s[n], qf, kf);
         }
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int key = 8 * n + 2 * t + e;
-                bool seen = key >= from && key < to;
-                s[n][e] = seen ? s[n][e] : -INFINITY;
-                s[n][2 + e] = seen ? s[n][2 + e] : -INFINITY;
-                max_a = fmaxf(max_a, s[n][e]);
-                max_b = fmaxf(max_b, s[n][2 + e]);
-            }
-        max_a = quad_max(max_a);
-        max_b = quad_max(max_b);
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-            float x0 = __expf(s[n][0] - max_a), x1 = __expf(s[n][1] - max_a);
-            float y0 = __expf(s[n][2] - max_b), y1 = __expf(s[n][3] - max_b);
-            sum_a += x0 + x1;
-            sum_b += y0 + y1;
-            prob[n][0] = pack_f16(x0, x1);
-            prob[n][1] = pack_f16(y0, y1);
-        }
-        sum_a = quad_sum(sum_a);
-        sum_b = quad_sum(sum_b);
+        span_softmax(s, from, to, t, prob, max_a, max_b, sum_a, sum_b);
 #pragma unroll
         for (int n = 0; n < KEY_TILES / 2; n++) {
             const unsigned pf[4] = {prob[2 * n][0], prob[2 * n][1], prob[2 * n + 1][0], prob[2 * n + 1][1]};
@@ -592,7 +429,8 @@ static __global__ void __launch_bounds__(32 * SPAN_WARPS, 2)
 
 enum { FLASH_WARPS = 8, FLASH_ROWS = 16 * FLASH_WARPS };
 
-// Tiles of 64 rows of 256 bytes; 16-byte chunks are swizzled so that neither pattern of reading meets a bank twice.
+// Tiles of 64 rows of 256 bytes; 16-byte chunks are swizzled so that neither pattern of reading meets a bank
+// twice.
 DEV int k_chunk(int key, int chunk)
 {
     return key * 256 + ((chunk ^ (key & 1) << 2) << 4);
@@ -631,6 +469,29 @@ DEV void load_tile(const attn_args &a, int kv_head, long long start, uint8_t *sk
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+// A finished query, of rows g (HALF 0) or g + 8 of the accumulators: the gate, f32, and bf16 for the next
+// product.
+template <int HALF>
+DEV void flash_store(const attn_args &a, int row, int col, int t, float inverse, const float (&acc)[16][4])
+{
+    const float *gate = a.gate ? a.gate + (size_t)row * (size_t)a.gate_stride : NULL;
+    float head_gate = gate && !a.elem_gate ? softplus(gate[col / HEAD]) : 1.0f;
+    float *out = a.out + (size_t)row * (size_t)a.out_stride + (size_t)col;
+    __nv_bfloat16 *bf16 = (__nv_bfloat16 *)a.acts.bf16 + (size_t)row * (size_t)(a.n_head * HEAD) + col;
+
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
+            float v = acc[j][2 * HALF + e] * inverse;
+            v *= gate && a.elem_gate ? softplus(gate[col + d]) : head_gate;
+            out[d] = v;
+            if (a.quantise)
+                bf16[d] = __float2bfloat16_rn(v);
+        }
+}
+
 // A block a (tile of 128 queries, KV head); query m of a KV head is head m % group of row m / group.
 template <int TYPE>
 static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
@@ -648,11 +509,14 @@ static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     int row_a = min(m_a / a.group, rows - 1), row_b = min(m_b / a.group, rows - 1);
     long long pos = step->pos, p_a = pos + row_a, p_b = pos + row_b;
     long long lo_a = first_visible(a.kv, p_a), lo_b = first_visible(a.kv, p_b), end = pos + last_row + 1;
-    int col_a = (kv_head * a.group + m_a % a.group) * HEAD, col_b = (kv_head * a.group + m_b % a.group) * HEAD;
+    int col_a = (kv_head * a.group + m_a % a.group) * HEAD,
+        col_b = (kv_head * a.group + m_b % a.group) * HEAD;
     bool has_a = m_a < rows * a.group, has_b = m_b < rows * a.group;
-    long long tile0 = first_visible(a.kv, pos + m0 / a.group) / LG_KV_BLOCK, tiles = (end - 1) / LG_KV_BLOCK + 1;
+    long long tile0 = first_visible(a.kv, pos + m0 / a.group) / LG_KV_BLOCK,
+              tiles = (end - 1) / LG_KV_BLOCK + 1;
     // what the rows of this warp can see, to leave out whole tiles and masks
-    int w_first = min((m0 + warp * 16) / a.group, rows - 1), w_last = min((m0 + warp * 16 + 15) / a.group, rows - 1);
+    int w_first = min((m0 + warp * 16) / a.group, rows - 1),
+        w_last = min((m0 + warp * 16 + 15) / a.group, rows - 1);
     long long w_lo = first_visible(a.kv, pos + w_first), w_full = first_visible(a.kv, pos + w_last);
     unsigned qf[8][4];
     float acc[16][4], max_a = -INFINITY, max_b = -INFINITY, sum_a = 0.0f, sum_b = 0.0f;
@@ -736,28 +600,10 @@ static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     }
     sum_a = quad_sum(sum_a);
     sum_b = quad_sum(sum_b);
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int row = half ? row_b : row_a, col = half ? col_b : col_a;
-        if (!(half ? has_b : has_a))
-            continue;
-        float inverse = 1.0f / (half ? sum_b : sum_a);
-        const float *gate = a.gate ? a.gate + (size_t)row * (size_t)a.gate_stride : NULL;
-        float head_gate = gate && !a.elem_gate ? softplus(gate[col / HEAD]) : 1.0f;
-        float *out = a.out + (size_t)row * (size_t)a.out_stride + (size_t)col;
-        __nv_bfloat16 *bf16 = (__nv_bfloat16 *)a.acts.bf16 + (size_t)row * (size_t)(a.n_head * HEAD) + col;
-#pragma unroll
-        for (int j = 0; j < 16; j++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
-                float v = acc[j][2 * half + e] * inverse;
-                v *= gate && a.elem_gate ? softplus(gate[col + d]) : head_gate;
-                out[d] = v;
-                if (a.quantise)
-                    bf16[d] = __float2bfloat16_rn(v);
-            }
-    }
+    if (has_a)
+        flash_store<0>(a, row_a, col_a, t, 1.0f / sum_a, acc);
+    if (has_b)
+        flash_store<1>(a, row_b, col_b, t, 1.0f / sum_b, acc);
 }
 
 /* ---- the op ---- */
@@ -800,7 +646,8 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
 template <typename K>
 static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threads, size_t smem, int rows)
 {
-    int step = node_rows(row_floats(c->ctx, c->max_head, a.kv.head_dim)), dim_up = (a.kv.head_dim + 31) / 32 * 32;
+    int step = node_rows(row_floats(c->ctx, c->max_head, a.kv.head_dim)),
+        dim_up = (a.kv.head_dim + 31) / 32 * 32;
 
     for (a.row0 = 0; a.row0 < rows; a.row0 += step) {
         unsigned n = (unsigned)(rows - a.row0 < step ? rows - a.row0 : step);
@@ -825,8 +672,9 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     float q[PLAIN_DIM / 32], top = -INFINITY, sum = 0.0f, acc = 0.0f;
 #pragma unroll
     for (int d = 0; d < PLAIN_DIM / 32; d++)
-        q[d] = lane + 32 * d < dim ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * d)]
-                                   : 0.0f;
+        q[d] = lane + 32 * d < dim
+                   ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * d)]
+                   : 0.0f;
     for (long long start = lo; start <= p; start += LG_CU_SPAN) {
         int n = (int)min(p + 1 - start, (long long)LG_CU_SPAN);
         float max = top;
@@ -882,8 +730,8 @@ template <int TYPE> static void run_tensor(lg_cu *c, const attn_args &a, int row
     if (rows <= LG_CU_EXACT_ROWS) {
         unsigned heads = (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
         size_t smem = SPAN_WARPS * (size_t)(a.group < Q_ROWS ? a.group : Q_ROWS) * ACC_STRIDE * sizeof(float);
-        cudaError_t e = cudaFuncSetAttribute(attn_span_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)smem);
+        cudaError_t e = cudaFuncSetAttribute(attn_span_kernel<TYPE>,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
         if (e != cudaSuccess && c->error == cudaSuccess)
             c->error = e;
         run_nodes(c, a, attn_span_kernel<TYPE>, heads, 32 * SPAN_WARPS, smem, rows);
@@ -930,41 +778,6 @@ void lg_cu_attention(lg_cu *c, const lg_cu_attn *op, bool quantise)
     else if (rows <= LG_CU_EXACT_ROWS)
         run_nodes(c, a, attn_plain_kernel, (unsigned)a.n_head, 32 * PLAIN_WARPS, 0, rows);
     else
-        launch(c, attn_slow_kernel, dim3((unsigned)a.n_head, (unsigned)rows), 32 * PLAIN_WARPS, 0, a, c->step);
-}
-
-/* ---- block moves ---- */
-
-// A block a tile (layer, K or V, head); rows go through shared memory, so a move may overlap itself.
-static __global__ void kv_move_kernel(uint8_t *mem, size_t block_bytes, size_t tile_bytes, size_t row_bytes,
-                                      int src_block, int src_row, int dst_block, int dst_row, int rows)
-{
-    extern __shared__ __align__(16) uint8_t smem[];
-    size_t n = (size_t)rows * row_bytes, tile = (size_t)blockIdx.x * tile_bytes;
-    const uint8_t *src = mem + (size_t)src_block * block_bytes + tile + (size_t)src_row * row_bytes;
-    uint8_t *dst = mem + (size_t)dst_block * block_bytes + tile + (size_t)dst_row * row_bytes;
-
-    for (size_t i = threadIdx.x * 2; i < n; i += blockDim.x * 2) // rows are of even size
-        *(uint16_t *)(smem + i) = *(const uint16_t *)(src + i);
-    __syncthreads();
-    for (size_t i = threadIdx.x * 2; i < n; i += blockDim.x * 2)
-        *(uint16_t *)(dst + i) = *(const uint16_t *)(smem + i);
-}
-
-void lg_cu_kv_move(lg_cu *c, const lg_kv_class *k, int src_block, int src_row, int dst_block, int dst_row, int rows)
-{
-    size_t smem = (size_t)rows * k->row_bytes;
-    bool pdl = c->pdl;
-
-    if (rows == 0)
-        return;
-    if (smem > 48 * 1024) {
-        cudaError_t e = cudaFuncSetAttribute(kv_move_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-        if (e != cudaSuccess && c->error == cudaSuccess)
-            c->error = e;
-    }
-    c->pdl = false;
-    launch(c, kv_move_kernel, dim3((unsigned)(k->n_layer * 2 * k->n_kv_head)), 256, smem, (uint8_t *)k->mem.p,
-           k->block_bytes, k->tile_bytes, k->row_bytes, src_block, src_row, dst_block, dst_row, rows);
-    c->pdl = pdl;
+        launch(c, attn_slow_kernel, dim3((unsigned)a.n_head, (unsigned)rows), 32 * PLAIN_WARPS, 0, a,
+               c->step);
 }

@@ -1,13 +1,15 @@
 /*
- * backend/cuda/common: what all kernel files share: launches, loads, warp sums, and the block formats as runs of
- * 32 elements.
+ * backend/cuda/common: what all kernel files share: launches, loads, warp sums, and the block formats as runs
+ * of 32 elements.
  *
  * A run is the unit of every product: 32 int8 codes (in the order of the elements) with a scale, and for some
- * formats a minimum, for each half: value[i] = s[i / 16] * code[i] + m[i / 16]. The formats of published files
- * have planes of their own (layout.cu) and are read with aligned 16-byte loads; the rest is read as stored.
+ * formats a minimum, for each half: value[i] = s[i / 16] * code[i] + m[i / 16]. The formats of published
+ * files have planes of their own (layout.cu) and are read with aligned 16-byte loads; the rest is read as
+ * stored.
  *
  * Surprise: griddepcontrol.wait must come before the first read of anything that an earlier kernel wrote, and
- * before launch_dependents; then at most two kernels of the stream overlap, and nothing of the one before them.
+ * before launch_dependents; then at most two kernels of the stream overlap, and nothing of the one before
+ * them.
  */
 #ifndef LG_BACKEND_CUDA_COMMON_CUH
 #define LG_BACKEND_CUDA_COMMON_CUH
@@ -111,7 +113,8 @@ DEV float silu(float g)
     return g * ((g < 0.0f ? e : 1.0f) / (1.0f + e));
 }
 
-/* The activation `a` to a code and, on every lane, the scale of the 32 lanes' values (kernels.h of the CPU). */
+/* The activation `a` to a code and, on every lane, the scale of the 32 lanes' values (kernels.h of the CPU).
+ */
 DEV int quantise32(float a, float *scale)
 {
     float max = warp_max(fabsf(a));
@@ -275,8 +278,9 @@ DEV void any_run(const lg_cu_mat *m, const uint8_t *matrix, int row, int run, ru
 {
     int type = m->type, bytes = block_bytes_of(type);
     int per_block = type == LG_NVFP4 ? 2 : type == LG_Q2_K || type == LG_Q3_K || type == LG_IQ4_XS ? 8 : 1;
-    const uint8_t *b = matrix + ((size_t)row * (size_t)(m->n_in / 32 / per_block) + (size_t)(run / per_block)) *
-                                    (size_t)bytes;
+    const uint8_t *b =
+        matrix +
+        ((size_t)row * (size_t)(m->n_in / 32 / per_block) + (size_t)(run / per_block)) * (size_t)bytes;
 
     if (per_block == 1)
         any_run32(type, b, t);

@@ -1,12 +1,13 @@
 /*
  * backend/cuda: the CUDA backend: finding a card, failures, and the table of ops.
  *
- * Ops only check their operands and enqueue (kernels.h); memory.c has the resources, step.c records and replays.
- * A norm or an attention leaves its result quantised beside the f32 rows; `acts_of` says whose, so that the product
- * that follows need not do it again.
+ * Ops only check their operands and enqueue (kernels.h); memory.c has the resources, step.c records and
+ * replays. A norm or an attention leaves its result quantised beside the f32 rows; `acts_of` says whose, so
+ * that the product that follows need not do it again.
  *
- * Surprise: everything is host C; CUDA C++ is in the .cu files alone. The runtime is linked statically and looks for
- * the driver when it is first used, so this file runs, and says what is missing, on a machine without one.
+ * Surprise: everything is host C; CUDA C++ is in the .cu files alone. The runtime is linked statically and
+ * looks for the driver when it is first used, so this file runs, and says what is missing, on a machine
+ * without one.
  */
 #include "backend/cuda/cuda.h"
 
@@ -35,18 +36,23 @@ lg_status lg_cuda_check(lg_cuda *c, cudaError_t e, const char *what, lg_err *err
 {
     if (e == cudaSuccess)
         return LG_OK;
+    if (e == cudaErrorMemoryAllocation) { // the device is well
+        (void)cudaGetLastError();
+        return LG_FAIL(err, LG_E_NOMEM, "%s: out of memory (%s)", c->base.info.name, what);
+    }
     if (!c->lost) {
         c->lost = true;
         (void)snprintf(c->lost_text, sizeof c->lost_text, "%s: %s (%s failed)", c->base.info.name,
                        cudaGetErrorString(e), what);
     }
-    return LG_FAIL(err, e == cudaErrorMemoryAllocation ? LG_E_NOMEM : LG_E_DEVICE, "%s", c->lost_text);
+    return LG_FAIL(err, LG_E_DEVICE, "%s", c->lost_text);
 }
 
 lg_status lg_cuda_health(lg_cuda *c, lg_err *err)
 {
     if (c->lost)
         return LG_FAIL(err, LG_E_DEVICE, "%s", c->lost_text);
+    (void)cudaSetDevice(c->device); // a thread starts with the first card; cheap when nothing changes
     return lg_cuda_check(c, c->cu.error, "starting a kernel", err);
 }
 
@@ -114,8 +120,8 @@ static void op_embed(lg_backend *b, const lg_tensor *out, const lg_weight *table
     leave(c, LG_CUDA_EMBED);
 }
 
-static void norm(lg_cuda *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta, const lg_weight *w,
-                 float eps)
+static void norm(lg_cuda *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta,
+                 const lg_weight *w, float eps)
 {
     LG_ASSERT(out->cols == x->cols && w->n_in == x->cols && w->type == LG_F32);
     if (!enter(c))
@@ -145,7 +151,8 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
     LG_ASSERT(n_parts >= 1 && n_parts <= LG_PARTS_MAX);
     for (int i = 0; i < n_parts; i++) {
         LG_ASSERT(parts[i].w->n_in == x->cols);
-        part[i] = (lg_cu_part){.w = lg_cuda_mat(parts[i].w), .y = parts[i].y.p, .y_stride = parts[i].y.stride};
+        part[i] =
+            (lg_cu_part){.w = lg_cuda_mat(parts[i].w), .y = parts[i].y.p, .y_stride = parts[i].y.stride};
     }
     if (!enter(c))
         return;
@@ -195,7 +202,11 @@ static void op_attention(lg_backend *b, const lg_attn_args *a)
         return;
     quantise = quantise && fits_acts(c, cols);
     lg_cu_attention(&c->cu,
-                    &(lg_cu_attn){.out = a->out, .q = a->q, .gate = a->gate, .kv = a->kv, .kv_layer = a->kv_layer,
+                    &(lg_cu_attn){.out = a->out,
+                                  .q = a->q,
+                                  .gate = a->gate,
+                                  .kv = a->kv,
+                                  .kv_layer = a->kv_layer,
                                   .n_head = a->n_head},
                     quantise);
     touch(c, a->out.p);
@@ -308,8 +319,8 @@ static void op_topk(lg_backend *b, const lg_tensor *logits, const lg_candidates 
     leave(c, LG_CUDA_SAMPLE);
 }
 
-static void op_copy(lg_backend *b, void *dst, const void *src, size_t row_bytes, size_t dst_pitch, size_t src_pitch,
-                    lg_rows rows)
+static void op_copy(lg_backend *b, void *dst, const void *src, size_t row_bytes, size_t dst_pitch,
+                    size_t src_pitch, lg_rows rows)
 {
     lg_cuda *c = (lg_cuda *)b;
 
@@ -325,6 +336,8 @@ static void op_kv_move(lg_backend *b, const lg_kv_class *k, const lg_kv_copy *mo
     lg_cuda *c = (lg_cuda *)b;
 
     LG_ASSERT(!c->in_step);
+    if (lg_cuda_health(c, NULL) != LG_OK) // comes out of the next begin
+        return;
     for (int i = 0; i < n; i++) {
         const lg_kv_copy *m = &moves[i];
         LG_ASSERT(m->rows >= 0 && m->src_row >= 0 && m->src_row + m->rows <= LG_KV_BLOCK);
@@ -359,7 +372,8 @@ static double cuda_measure_compute(lg_backend *b)
     return lg_cu_measure_mma(&((lg_cuda *)b)->cu);
 }
 
-static void cuda_phases(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds), void *ctx)
+static void cuda_phases(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds),
+                        void *ctx)
 {
     lg_cuda *c = (lg_cuda *)b;
 
@@ -374,8 +388,10 @@ static void cuda_destroy(lg_backend *b)
 {
     lg_cuda *c = (lg_cuda *)b;
 
-    if (c->cu.stream)
+    if (c->cu.stream) {
+        (void)cudaSetDevice(c->device);
         (void)cudaStreamSynchronize(c->cu.stream);
+    }
     lg_cuda_drop_graphs(c);
     lg_cuda_free_stages(c);
     lg_cuda_step_free(c);
@@ -447,7 +463,8 @@ static lg_status find_device(const char *device, int *index, lg_err *err)
         if (end == device + 5 || *end || n < 0)
             return LG_FAIL(err, LG_E_INPUT, "device \"%s\": a card's number must follow cuda:", device);
         if (n >= count)
-            return LG_FAIL(err, LG_E_DEVICE, "there is no card %ld; %d are visible, counted from 0", n, count);
+            return LG_FAIL(err, LG_E_DEVICE, "there is no card %ld; %d are visible, counted from 0", n,
+                           count);
         *index = (int)n;
     }
     return LG_OK;
@@ -462,8 +479,8 @@ static lg_status describe(lg_cuda *c, lg_err *err)
     (void)snprintf(c->base.info.name, sizeof c->base.info.name, "%.95s", prop.name);
     c->cu.arch = prop.major * 10 + prop.minor;
     if (c->cu.arch < LEAST_ARCH)
-        return LG_FAIL(err, LG_E_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", prop.name, prop.major,
-                       prop.minor);
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", prop.name,
+                       prop.major, prop.minor);
     cudaError_t e = lg_cu_has_code();
     if (e != cudaSuccess)
         return LG_FAIL(err, LG_E_UNSUPPORTED, "this build has no code for %s (compute capability %d.%d): %s",
@@ -510,7 +527,8 @@ lg_status lg_cuda_backend_create(const lg_backend_params *p, lg_backend **out, l
     if (st == LG_OK)
         st = lg_cuda_check(c, cudaSetDevice(c->device), "taking the card", err);
     if (st == LG_OK)
-        st = lg_cuda_check(c, cudaStreamCreateWithFlags(&c->cu.stream, cudaStreamNonBlocking), "a stream", err);
+        st = lg_cuda_check(c, cudaStreamCreateWithFlags(&c->cu.stream, cudaStreamNonBlocking), "a stream",
+                           err);
     if (st == LG_OK)
         st = describe(c, err);
     if (st == LG_OK && p->phases)

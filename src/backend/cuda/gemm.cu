@@ -2,9 +2,9 @@
  * backend/cuda/gemm: products of many rows on the tensor cores, plain and grouped by expert.
  *
  * A block computes BM activation rows times 128 weight rows. Activations are bf16 (range of f32, so nothing
- * overflows) and come by cp.async; weights are read as stored, one run of 32 a thread, turned into bf16 on their
- * way to shared memory while the products of the step before run; sums are f32. F32 weights, and float weights
- * whose rows are no multiple of 32, take a plain f32 kernel instead.
+ * overflows) and come by cp.async; weights are read as stored, one run of 32 a thread, turned into bf16 on
+ * their way to shared memory while the products of the step before run; sums are f32. F32 weights, and float
+ * weights whose rows are no multiple of 32, take a plain f32 kernel instead.
  *
  * Grouped: a list of tiles (expert, first entry, count) made on the device says which rows a block gathers.
  * Shared memory rows are 128 bytes, 16-byte chunks swizzled by the row so that ldmatrix meets no bank twice.
@@ -173,7 +173,8 @@ template <> struct weight_run<LG_CU_ANY> {
         if (is_float(m.type)) {
             const uint8_t *at = p + ((size_t)row * (size_t)m.n_in + (size_t)run * 32) * float_bytes(m.type);
             for (int i = 0; i < 16; i++)
-                bf16[i] = pack_bf16(float_at(m.type, at, 2 * (size_t)i), float_at(m.type, at, 2 * (size_t)i + 1));
+                bf16[i] =
+                    pack_bf16(float_at(m.type, at, 2 * (size_t)i), float_at(m.type, at, 2 * (size_t)i + 1));
         } else {
             run_terms t;
             run_of(m, p, row, run, &t);
@@ -204,7 +205,8 @@ template <int BM, int MODE>
 DEV void epilogue(const gemm_args &a, const tile &t, float (&acc)[BM / 32][4][4], int n0, int m_at, int n_at)
 {
     int lane = threadIdx.x % 32, n_out = a.w.n_out;
-    float scale = matrix_scale(a.w, t.expert), up_scale = MODE == GATE_UP ? matrix_scale(a.up, t.expert) : 0.0f;
+    float scale = matrix_scale(a.w, t.expert),
+          up_scale = MODE == GATE_UP ? matrix_scale(a.up, t.expert) : 0.0f;
 
 #pragma unroll
     for (int i = 0; i < BM / 32; i++)
@@ -251,7 +253,8 @@ static __global__ void __launch_bounds__(THREADS, BM == 128 ? 1 : 2)
     tile t;
 
     pdl_wait();
-    int tile_index = MODE == PLAIN ? blockIdx.x : blockIdx.y, n_index = MODE == PLAIN ? blockIdx.y : blockIdx.x;
+    int tile_index = MODE == PLAIN ? blockIdx.x : blockIdx.y,
+        n_index = MODE == PLAIN ? blockIdx.y : blockIdx.x;
     if (!get_tile(a, step, tile_index, BM, &t))
         return;
     int n0 = n_index * (MODE == GATE_UP ? BN / 2 : BN), n_in = a.w.n_in, runs = n_in / 32;
@@ -350,7 +353,8 @@ static __global__ void __launch_bounds__(THREADS) gemm_f32_kernel(__grid_constan
     tile t;
 
     pdl_wait();
-    int tile_index = MODE == PLAIN ? blockIdx.x : blockIdx.y, n_index = MODE == PLAIN ? blockIdx.y : blockIdx.x;
+    int tile_index = MODE == PLAIN ? blockIdx.x : blockIdx.y,
+        n_index = MODE == PLAIN ? blockIdx.y : blockIdx.x;
     if (!get_tile(a, step, tile_index, FM, &t))
         return;
     int n0 = n_index * FN, n_in = a.w.n_in;
@@ -383,7 +387,8 @@ static __global__ void __launch_bounds__(THREADS) gemm_f32_kernel(__grid_constan
                         acc[m][i][j] = fmaf(sx[k][ty * 4 + i], sw[m][k][tx * 4 + j], acc[m][i][j]);
         __syncthreads();
     }
-    float scale = matrix_scale(a.w, t.expert), up_scale = MODE == GATE_UP ? matrix_scale(a.up, t.expert) : 0.0f;
+    float scale = matrix_scale(a.w, t.expert),
+          up_scale = MODE == GATE_UP ? matrix_scale(a.up, t.expert) : 0.0f;
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++) {
             int r = ty * 4 + i, n = n0 + tx * 4 + j;
@@ -414,8 +419,8 @@ template <int BM, int MODE, int T> static void run(lg_cu *c, const gemm_args &a,
     size_t smem = 2 * (BM + BN) * 128;
     int n = ceil_div(a.w.n_out, MODE == GATE_UP ? BN / 2 : BN);
     dim3 grid = MODE == PLAIN ? dim3((unsigned)tiles, (unsigned)n) : dim3((unsigned)n, (unsigned)tiles);
-    cudaError_t e = cudaFuncSetAttribute(gemm_kernel<BM, MODE, T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)smem);
+    cudaError_t e = cudaFuncSetAttribute(gemm_kernel<BM, MODE, T>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;
@@ -440,8 +445,8 @@ template <int MODE> static void run_f32(lg_cu *c, const gemm_args &a, int tiles)
 {
     unsigned n = (unsigned)ceil_div(a.w.n_out, FN);
 
-    launch(c, gemm_f32_kernel<MODE>, MODE == PLAIN ? dim3((unsigned)tiles, n) : dim3(n, (unsigned)tiles), THREADS,
-           0, a, c->step);
+    launch(c, gemm_f32_kernel<MODE>, MODE == PLAIN ? dim3((unsigned)tiles, n) : dim3(n, (unsigned)tiles),
+           THREADS, 0, a, c->step);
 }
 
 void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts)

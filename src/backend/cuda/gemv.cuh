@@ -1,9 +1,9 @@
 /*
  * backend/cuda/gemv: dot products of a warp: R weight rows with up to COLS activation rows.
  *
- * Lane l takes the runs l, l + 32, ... in ascending order; integer dots of a run are exact, f32 sums follow that
- * order, and warp_sum joins the lanes. So a result does not depend on COLS, on R, or on where the row stands:
- * that is what the exactness of small steps rests on.
+ * Lane l takes the runs l, l + 32, ... in ascending order; integer dots of a run are exact, f32 sums follow
+ * that order, and warp_sum joins the lanes. So a result does not depend on COLS, on R, or on where the row
+ * stands: that is what the exactness of small steps rests on.
  */
 #ifndef LG_BACKEND_CUDA_GEMV_CUH
 #define LG_BACKEND_CUDA_GEMV_CUH
@@ -51,11 +51,11 @@ DEV void dot_run(float acc[COLS], const run_terms &t, const gemv_in &in, const i
     }
 }
 
-/* Runs first, first + step, ... of R rows, row[r] of the matrix at p[r]; acc is added to. U runs are loaded before
- * the first is used. */
+/* Runs first, first + step, ... of R rows, row[r] of the matrix at p[r]; acc is added to. U runs are loaded
+ * before the first is used. */
 template <int T, int COLS, int R, int U>
-DEV void dot_rows(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const (&p)[R], const int (&row)[R],
-                  const gemv_in &in, const int *col, int first, int step)
+DEV void dot_rows(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const (&p)[R],
+                  const int (&row)[R], const gemv_in &in, const int *col, int first, int step)
 {
     int n = m.n_in / 32;
 
@@ -104,10 +104,11 @@ DEV void load_weights8(const lg_cu_mat &m, const uint8_t *p, int row, int g, boo
     }
 }
 
-/* Float weights: lane l takes the groups of 8 elements l, l + step, ...; U groups are loaded before the first use. */
+/* Float weights: lane l takes the groups of 8 elements l, l + step, ...; U groups are loaded before the first
+ * use. */
 template <int COLS, int R, int U>
-DEV void dot_floats(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const (&p)[R], const int (&row)[R],
-                    const gemv_in &in, const int *col, int lane, int step)
+DEV void dot_floats(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const (&p)[R],
+                    const int (&row)[R], const gemv_in &in, const int *col, int lane, int step)
 {
     bool vec = m.n_in % 8 == 0 && in.x_stride % 4 == 0 && ((uintptr_t)in.x & 15) == 0;
 
@@ -132,7 +133,8 @@ DEV void dot_floats(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *co
                 float v[8];
                 if (vec) {
                     float4 a = *(const float4 *)x, b = *(const float4 *)(x + 4);
-                    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+                    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z,
+                    v[7] = b.w;
                 } else {
                     for (int i = 0; i < 8; i++)
                         v[i] = g * 8 + i < m.n_in ? x[i] : 0.0f;
@@ -157,7 +159,9 @@ DEV void dot_any(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const
     case LG_Q4_K: dot_rows<LG_Q4_K, COLS, R, U>(acc, m, p, row, in, col, lane, step); break;
     case LG_Q5_K: dot_rows<LG_Q5_K, COLS, R, U>(acc, m, p, row, in, col, lane, step); break;
     case LG_Q6_K: dot_rows<LG_Q6_K, COLS, R, U>(acc, m, p, row, in, col, lane, step); break;
-    case LG_F32: case LG_F16: case LG_BF16: dot_floats<COLS, R, 1>(acc, m, p, row, in, col, lane, step); break;
+    case LG_F32:
+    case LG_F16:
+    case LG_BF16: dot_floats<COLS, R, 1>(acc, m, p, row, in, col, lane, step); break;
     default:
         if (ANY)
             dot_rows<LG_CU_ANY, COLS, R, 1>(acc, m, p, row, in, col, lane, step);

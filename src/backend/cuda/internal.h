@@ -1,8 +1,8 @@
 /*
  * backend/cuda/internal: the backend object, shared by the host files cuda.c, memory.c and step.c.
  *
- * One thread (the engine's) owns all of it. A failure of the device is sticky: it is kept with its text, every later
- * call repeats it, and the process stays usable for another backend.
+ * One thread (the engine's) owns all of it. A failure of the device is sticky: it is kept with its text,
+ * every later call repeats it, and the process stays usable for another backend.
  */
 #ifndef LG_BACKEND_CUDA_INTERNAL_H
 #define LG_BACKEND_CUDA_INTERNAL_H
@@ -84,7 +84,8 @@ void lg_cuda_release(lg_backend *b, lg_mem *m);
 lg_status lg_cuda_load(lg_backend *b, const lg_source *src, lg_use use, lg_weight *out, lg_err *err);
 void lg_cuda_unload(lg_backend *b, lg_weight *w);
 size_t lg_cuda_load_bytes(lg_backend *b, const lg_source *src, lg_use use);
-lg_status lg_cuda_upload(lg_backend *b, const lg_mem *dst, size_t off, const void *src, size_t n, lg_err *err);
+lg_status lg_cuda_upload(lg_backend *b, const lg_mem *dst, size_t off, const void *src, size_t n,
+                         lg_err *err);
 lg_status lg_cuda_download(lg_backend *b, const void *src, void *dst, size_t n, lg_err *err);
 lg_status lg_cuda_prepare(lg_backend *b, const lg_limits *lim, lg_err *err);
 size_t lg_cuda_scratch_bytes(lg_backend *b, const lg_limits *lim);

@@ -1,10 +1,11 @@
 /*
- * backend/cuda/kernels: what the host part (cuda.c) and the kernel files share: plain structs and one launcher
- * an op.
+ * backend/cuda/kernels: what the host part (cuda.c) and the kernel files share: plain structs and one
+ * launcher an op.
  *
- * Launchers enqueue on lg_cu.stream and never wait; a launch that fails is kept in lg_cu.error by the first one
- * that sees it. All numbers that change from step to step are read on the device from lg_cu_step, so a captured
- * list of launches can be replayed. `rows`, `outs` and `ctx` below are upper bounds that belong to the key.
+ * Launchers enqueue on lg_cu.stream and never wait; a launch that fails is kept in lg_cu.error by the first
+ * one that sees it. All numbers that change from step to step are read on the device from lg_cu_step, so a
+ * captured list of launches can be replayed. `rows`, `outs` and `ctx` below are upper bounds that belong to
+ * the key.
  *
  * Surprise: included by C and by CUDA C++, so it holds nothing that only one of them understands.
  */
@@ -24,8 +25,10 @@ enum {
     LG_CU_EXACT_ROWS = 16, /* up to here a row's bits do not depend on the number of rows */
     LG_CU_PARTS = 4,
     LG_CU_SPAN = 256,      /* positions of an attention node, at multiples of itself */
-    LG_CU_TILES = 8192,    /* grouped products: most tiles of a launch */
+    LG_CU_TILES = 65535,   /* grouped products: most tiles of a launch (a grid's limit) */
+    LG_CU_ROWS = 65535,    /* of a step, for the same reason */
     LG_CU_ROPES = 4,
+    LG_CU_EXPERTS = 512,   /* that a router can choose among */
 };
 
 /* The head of the step block on the device. */
@@ -45,8 +48,8 @@ typedef struct lg_cu_mat {
     float scale;
 } lg_cu_mat;
 
-/* Quantised input of a product: int8 codes, and for each 32 of them the scale, the scale times the sum of the codes,
- * and the sums of both halves as int16. */
+/* Quantised input of a product: int8 codes, and for each 32 of them the scale, the scale times the sum of the
+ * codes, and the sums of both halves as int16. */
 typedef struct lg_cu_acts {
     int8_t *q;      /* [rows][n_in] */
     int4 *meta;     /* [rows][n_in / 32] */
@@ -143,7 +146,7 @@ void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
 int lg_cu_gemm_tile_rows(const lg_cu *c, const lg_cu_ffn *f, int n_expert, int k);
 void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, int tile_rows, int n_tiles);
 
-/* attention.cu */
+/* qkv.cu */
 /* cos and sin of every row and pair: [rows][2][n_rot / 2] */
 void lg_cu_rope(lg_cu *c, const lg_rope *rope, lg_rows rows, float *table);
 typedef struct lg_cu_qkv {
@@ -156,6 +159,9 @@ typedef struct lg_cu_qkv {
     int kv_layer, n_head;
 } lg_cu_qkv;
 void lg_cu_qkv_post(lg_cu *c, const lg_cu_qkv *a);
+void lg_cu_kv_move(lg_cu *c, const lg_kv_class *k, int src_block, int src_row, int dst_block, int dst_row,
+                   int rows);
+/* attention.cu */
 typedef struct lg_cu_attn {
     lg_tensor out, q, gate;
     const lg_kv_class *kv;
@@ -163,8 +169,6 @@ typedef struct lg_cu_attn {
 } lg_cu_attn;
 void lg_cu_attention(lg_cu *c, const lg_cu_attn *a, bool quantise);
 size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim);
-void lg_cu_kv_move(lg_cu *c, const lg_kv_class *k, int src_block, int src_row, int dst_block, int dst_row,
-                   int rows);
 
 /* sample.cu */
 void lg_cu_mask(lg_cu *c, const lg_tensor *logits);

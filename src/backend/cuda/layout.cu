@@ -1,14 +1,14 @@
 /*
- * backend/cuda/layout: how weights lie on the device, the kernels that bring them there, and synthetic weights.
+ * backend/cuda/layout: how weights lie on the device, the kernels that bring them there, and synthetic
+ * weights.
  *
  * Q8_0, Q4_K, Q5_K and Q6_K are taken apart into planes, so that every load is aligned and a warp's loads are
  * contiguous; bytes stay what they were. With n inputs, per row:
  *   Q8_0  codes 0-15 of every run, codes 16-31 of every run | f16 scales
- *   Q4_K  16 bytes a run, element j low and 16 + j high | 16 bytes a block: d, dmin, 8 fields scale | min << 6
- *   Q5_K  as Q4_K | 4 bytes a run: bit w of byte b is the fifth bit of element 4w + b
- *   Q6_K  nibbles as Q4_K | 8 bytes a run: bits 2w of byte b of word h, element 16h + 4w + b | 16 scales a
- *         block | f16 d
- * A matrix is plane after plane, each at a multiple of 256 bytes; every other type is stored as the file has it.
+ *   Q4_K  16 bytes a run, element j low and 16 + j high | 16 bytes a block: d, dmin, 8 fields scale | min <<
+ * 6 Q5_K  as Q4_K | 4 bytes a run: bit w of byte b is the fifth bit of element 4w + b Q6_K  nibbles as Q4_K |
+ * 8 bytes a run: bits 2w of byte b of word h, element 16h + 4w + b | 16 scales a block | f16 d A matrix is
+ * plane after plane, each at a multiple of 256 bytes; every other type is stored as the file has it.
  *
  * Surprise: the synthetic generator must give the bits of model/synth_fill.c, so its float operations are
  * spelled with rounding intrinsics.

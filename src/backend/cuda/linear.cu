@@ -1,9 +1,9 @@
 /*
  * backend/cuda/linear: products of at most LG_CU_EXACT_ROWS rows, bound by the bandwidth of the memory.
  *
- * Up to four matrices that share their input are one launch. For one activation row a warp streams 2, 4 or 8 weight
- * rows, as many as leave enough warps; for more it computes two weight rows times all of them. While the kernel
- * before still runs, warps ask for their first weights.
+ * Up to four matrices that share their input are one launch. For one activation row a warp streams 2, 4 or 8
+ * weight rows, as many as leave enough warps; for more it computes two weight rows times all of them. While
+ * the kernel before still runs, warps ask for their first weights.
  */
 #include "backend/cuda/stream.cuh"
 
@@ -90,7 +90,8 @@ template <int ROWS> static void run_one(lg_cu *c, linear_args &a)
         a.part[p].first_group = a.n_groups;
         a.n_groups += ceil_div(a.part[p].w.n_out, ROWS);
     }
-    launch(c, linear_one_kernel<ROWS>, dim3((unsigned)ceil_div(a.n_groups, WARPS)), 32 * WARPS, 0, a, c->step);
+    launch(c, linear_one_kernel<ROWS>, dim3((unsigned)ceil_div(a.n_groups, WARPS)), 32 * WARPS, 0, a,
+           c->step);
 }
 
 template <int COLS> static void run(lg_cu *c, linear_args &a, bool any)

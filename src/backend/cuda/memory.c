@@ -1,9 +1,9 @@
 /*
  * backend/cuda/memory: device memory, weights on their way there, scratch.
  *
- * A weight goes through pinned staging in pieces: threads of a pool copy from the file's pages, the bus takes one
- * piece while the next is copied, and a kernel brings block types into planes. Synthetic sources are made on the
- * device and never read.
+ * A weight goes through pinned staging in pieces: threads of a pool copy from the file's pages, the bus takes
+ * one piece while the next is copied, and a kernel brings block types into planes. Synthetic sources are made
+ * on the device and never read.
  */
 #include <limits.h>
 #include <string.h>
@@ -44,6 +44,7 @@ void lg_cuda_release(lg_backend *b, lg_mem *m)
     lg_cuda *c = (lg_cuda *)b;
 
     if (m->p) {
+        (void)cudaSetDevice(c->device);
         (void)cudaStreamSynchronize(c->cu.stream);
         lg_cuda_drop_graphs(c); // they hold its address
         (void)cudaFree(m->p);
@@ -59,7 +60,8 @@ lg_status lg_cuda_upload(lg_backend *b, const lg_mem *dst, size_t off, const voi
     LG_TRY(lg_cuda_health(c, err));
     if (n == 0)
         return LG_OK;
-    LG_TRY(lg_cuda_check(c, cudaMemcpyAsync((char *)dst->p + off, src, n, cudaMemcpyHostToDevice, c->cu.stream),
+    LG_TRY(lg_cuda_check(c,
+                         cudaMemcpyAsync((char *)dst->p + off, src, n, cudaMemcpyHostToDevice, c->cu.stream),
                          "sending data", err));
     return lg_cuda_check(c, cudaStreamSynchronize(c->cu.stream), "sending data", err);
 }
@@ -100,9 +102,11 @@ static lg_status make_stages(lg_cuda *c, lg_err *err)
     if (c->pool)
         return LG_OK;
     for (int i = 0; i < LG_CUDA_STAGES; i++) {
-        LG_TRY(lg_cuda_check(c, cudaHostAlloc(&c->stage[i], STAGE_BYTES, cudaHostAllocDefault), "pinned memory", err));
+        LG_TRY(lg_cuda_check(c, cudaHostAlloc(&c->stage[i], STAGE_BYTES, cudaHostAllocDefault),
+                             "pinned memory", err));
         LG_TRY(lg_cuda_check(c, cudaMalloc(&c->raw[i], STAGE_BYTES), "memory for loading", err));
-        LG_TRY(lg_cuda_check(c, cudaEventCreateWithFlags(&c->stage_free[i], cudaEventDisableTiming), "an event", err));
+        LG_TRY(lg_cuda_check(c, cudaEventCreateWithFlags(&c->stage_free[i], cudaEventDisableTiming),
+                             "an event", err));
     }
     int threads = lg_cpu_cores();
     return lg_pool_create(threads < COPY_THREADS ? threads : COPY_THREADS, &c->pool, err);
@@ -123,7 +127,8 @@ static void copy_part(void *ctx, int thread, int n_threads)
         memcpy(j->dst + from, j->src + from, j->n - from < piece ? j->n - from : piece);
 }
 
-// Bytes [at, at + n) of a source, or its blocks when it is synthetic, to raw memory of the device; returns which.
+// Bytes [at, at + n) of a source, or its blocks when it is synthetic, to raw memory of the device; returns
+// which.
 static lg_status stage_piece(lg_cuda *c, const lg_source *src, size_t at, size_t n, int *which, lg_err *err)
 {
     int i = c->stage_next;
@@ -159,8 +164,8 @@ static lg_status shape_of(const lg_source *src, lg_use use, shape *s, lg_err *er
     bool ok = info->name && info->runs;
 
     if (!ok)
-        return LG_FAIL(err, LG_E_UNSUPPORTED, "type %s (%u) cannot be a weight", info->name ? info->name : "?",
-                       (unsigned)src->type);
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "type %s (%u) cannot be a weight",
+                       info->name ? info->name : "?", (unsigned)src->type);
     ok = lg_row_bytes(src->type, src->ne[0], &s->row_bytes);
     for (int d = 0; ok && d < 4; d++)
         ok = src->ne[d] > 0 && src->ne[d] <= INT_MAX;
@@ -170,12 +175,16 @@ static lg_status shape_of(const lg_source *src, lg_use use, shape *s, lg_err *er
     if (!ok || bytes != src->bytes || s->row_bytes > STAGE_BYTES)
         return LG_FAIL(err, LG_E_INPUT, "shape [%llu, %llu, %llu, %llu] of type %s does not make %zu bytes",
                        (unsigned long long)src->ne[0], (unsigned long long)src->ne[1],
-                       (unsigned long long)src->ne[2], (unsigned long long)src->ne[3], info->name, src->bytes);
+                       (unsigned long long)src->ne[2], (unsigned long long)src->ne[3], info->name,
+                       src->bytes);
     if (use == LG_USE_VECTOR && s->n > INT_MAX)
         return LG_FAIL(err, LG_E_INPUT, "%zu elements are too many for a vector", s->n);
     s->n_in = use == LG_USE_VECTOR ? (int)s->n : (int)src->ne[0];
     s->n_out = use == LG_USE_VECTOR ? 1 : (int)src->ne[1];
     s->n_expert = use == LG_USE_EXPERTS ? (int)src->ne[2] : 1;
+    if (use == LG_USE_ROUTER && s->n_out > LG_CU_EXPERTS)
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "%d experts; the CUDA backend chooses among at most %d",
+                       s->n_out, LG_CU_EXPERTS);
     return LG_OK;
 }
 
@@ -234,8 +243,9 @@ static lg_status load_rows(lg_cuda *c, const lg_source *src, const lg_weight *w,
 
         LG_TRY(stage_piece(c, src, (size_t)(row * n_in_rows), (size_t)(n * n_in_rows), &which, err));
         if (plain)
-            lg_cu_to_f32(&c->cu, src->type, c->raw[which], (float *)w->mem.p + (size_t)row * (size_t)src->ne[0],
-                         n * (int64_t)src->ne[0], src->scale);
+            lg_cu_to_f32(&c->cu, src->type, c->raw[which],
+                         (float *)w->mem.p + (size_t)row * (size_t)src->ne[0], n * (int64_t)src->ne[0],
+                         src->scale);
         else
             lg_cu_repack(&c->cu, &m, c->raw[which], row, n);
         LG_TRY(lg_cuda_health(c, err));
@@ -381,6 +391,9 @@ lg_status lg_cuda_prepare(lg_backend *b, const lg_limits *lim, lg_err *err)
     lg_limits both = widen(&c->lim, lim);
     lg_mem scratch = {0};
 
+    if (both.max_rows > LG_CU_ROWS)
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "a chunk of %d tokens; CUDA takes at most %d", both.max_rows,
+                       LG_CU_ROWS);
     lg_cuda_free_stages(c); // loading is over; a later load makes them again
     LG_TRY(lg_cuda_alloc(b, lay_scratch(c, &both, NULL), &scratch, err));
     lg_status st = lg_cuda_step_alloc(c, &both, err);

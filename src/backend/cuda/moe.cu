@@ -1,11 +1,11 @@
 /*
  * backend/cuda/moe: routing, and the mixture of experts.
  *
- * Up to LG_CU_EXACT_ROWS rows: one launch for the router (the last block to finish chooses the experts and, for
- * more than one row, groups the entries by expert), one for gate and up of all experts and the shared one, which
- * leaves silu(gate h) * up h quantised, and one for down with the weighted sum (with more than one row the sum is
- * a launch of its own, so that each expert's weights are read once). More rows: entries are sorted by expert on
- * the device and gemm.cu multiplies tile by tile.
+ * Up to LG_CU_EXACT_ROWS rows: one launch for the router (the last block to finish chooses the experts and,
+ * for more than one row, groups the entries by expert), one for gate and up of all experts and the shared
+ * one, which leaves silu(gate h) * up h quantised, and one for down with the weighted sum (with more than one
+ * row the sum is a launch of its own, so that each expert's weights are read once). More rows: entries are
+ * sorted by expert on the device and gemm.cu multiplies tile by tile.
  *
  * An entry is row * k + rank. Sums run over the shared expert, then the ranks in order.
  */
@@ -15,8 +15,9 @@
 
 enum {
     ROUTE_WARPS = 4,
-    CHOICES = 16, // experts of a lane: 512 in all
-    FEW_COLS = 4, // entries of a group when there are few rows; larger groups cost registers that most do not need
+    CHOICES = LG_CU_EXPERTS / 32, // experts of a lane
+    // entries of a group when there are few rows; larger groups cost registers that most do not need
+    FEW_COLS = 4,
 };
 
 // One warp: the k best of n probabilities at p (shared memory, which is used up), by p + bias.
@@ -88,10 +89,11 @@ DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
     }
 }
 
-// The whole block: entries [0, n) sorted by expert, and tiles of at most tile_rows of them. shared: 2 * experts
+// The whole block: entries [0, n) sorted by expert, and tiles of at most tile_rows of them. shared: 2 *
+// experts
 // + 2 * threads ints.
-DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, int32_t *entry, lg_cu_group *group,
-                       int *n_group, int *shared)
+DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, int32_t *entry,
+                       lg_cu_group *group, int *n_group, int *shared)
 {
     int tid = threadIdx.x, threads = blockDim.x, per = (n_expert + threads - 1) / threads;
     int *count = shared, *at = shared + n_expert, *sum = at + n_expert, *tiles = sum + threads;
@@ -286,7 +288,8 @@ struct moe_args {
 };
 
 // What block index y works on: rows of the shared expert (these come first), or an expert with its entries.
-template <int COLS> DEV bool get_group(const moe_args &a, const lg_cu_step *step, int y, bool *shared, lg_cu_group *g)
+template <int COLS>
+DEV bool get_group(const moe_args &a, const lg_cu_step *step, int y, bool *shared, lg_cu_group *g)
 {
     int n = step_rows(step, a.rows);
 
@@ -405,16 +408,17 @@ static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS)
     if (first >= ffn || step_rows(step, a.rows) == 0)
         return;
     int expert = shared ? 0 : a.ids[slot];
-    items_any<1, 3, true>(f.gate, matrix_at(f.gate, expert), matrix_at(f.up, expert), first + warp * R / 2, R, a.in,
-                          lane, 32, [&](int i, float sum) { sums[warp * R + i] = sum; });
+    items_any<1, 3, true>(f.gate, matrix_at(f.gate, expert), matrix_at(f.up, expert), first + warp * R / 2, R,
+                          a.in, lane, 32, [&](int i, float sum) { sums[warp * R + i] = sum; });
     __syncthreads();
     if (warp > 0)
         return;
-    float v = silu(sums[2 * lane] * matrix_scale(f.gate, expert)) * (sums[2 * lane + 1] * matrix_scale(f.up, expert));
+    float v = silu(sums[2 * lane] * matrix_scale(f.gate, expert)) *
+              (sums[2 * lane + 1] * matrix_scale(f.up, expert));
     const lg_cu_acts &to = shared ? a.mid_shared : a.mid;
     if (shared ? a.quantise_shared : a.quantise_routed)
-        store_run(to.q + (size_t)slot * (size_t)ffn, to.meta + (size_t)slot * (size_t)(ffn / 32), (int)blockIdx.x, lane,
-                  v);
+        store_run(to.q + (size_t)slot * (size_t)ffn, to.meta + (size_t)slot * (size_t)(ffn / 32),
+                  (int)blockIdx.x, lane, v);
     else if (first + lane < ffn)
         (shared ? a.mid_f32_shared : a.mid_f32)[(size_t)slot * (size_t)ffn + (size_t)(first + lane)] = v;
 }
@@ -437,7 +441,8 @@ DEV float lanes_sum(float v, int width)
 
 enum { DOWN_R = 4, DOWN_ONE_R = 16, DOWN_WARPS_ONE = 12 }; // rows of a warp; the same, and warps, for one row
 
-// R * (32 / width) rows from `first` on of expert g; y[c] gets row `first + index` on the lanes that begin a group.
+// R * (32 / width) rows from `first` on of expert g; y[c] gets row `first + index` on the lanes that begin a
+// group.
 template <int COLS, int R, bool ANY>
 DEV void down_rows(const moe_args &a, bool shared, const lg_cu_group &g, int first, int width, int lane,
                    const int *slot, float (&acc)[R][COLS])
@@ -480,8 +485,8 @@ static __global__ void __launch_bounds__(32 * DOWN_WARPS_ONE, 2)
     size_t slot = shared ? 0 : (size_t)warp;
     gemv_in in = {mid.q + slot * (size_t)m.n_in, mid.meta + slot * (size_t)(m.n_in / 32), NULL, 0, 1};
     float scale = matrix_scale(m, expert), *to = part + warp * rows + lane / width * DOWN_ONE_R;
-    items_any<2, 1, false>(m, matrix_at(m, expert), NULL, first + lane / width * DOWN_ONE_R, DOWN_ONE_R / 2, in,
-                           lane % width, width, [&](int i, float sum) { to[i] = sum * scale; });
+    items_any<2, 1, false>(m, matrix_at(m, expert), NULL, first + lane / width * DOWN_ONE_R, DOWN_ONE_R / 2,
+                           in, lane % width, width, [&](int i, float sum) { to[i] = sum * scale; });
     __syncthreads();
     int o = threadIdx.x;
     if (o >= rows || first + o >= hidden)
@@ -524,7 +529,8 @@ static __global__ void __launch_bounds__(32 * DOWN_WARPS)
             int o = first + lane / width * DOWN_R + r;
             float v = lanes_sum(acc[r][c], width) * scale;
             if (lane % width == 0 && o < m.n_out)
-                a.expert_out[(size_t)(slot[c] + (shared ? a.shared_at : 0)) * (size_t)m.n_out + (size_t)o] = v;
+                a.expert_out[(size_t)(slot[c] + (shared ? a.shared_at : 0)) * (size_t)m.n_out + (size_t)o] =
+                    v;
         }
     }
 }
@@ -611,8 +617,8 @@ static void sort_entries(lg_cu *c, const lg_cu_moe *m, int tile)
 {
     int n_expert = m->routed->gate.n_expert;
 
-    launch(c, sort_kernel, dim3(1), SORT_THREADS, (2 * (size_t)n_expert + 2 * SORT_THREADS) * sizeof(int), m->ids,
-           m->k, n_expert, tile, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
+    launch(c, sort_kernel, dim3(1), SORT_THREADS, (2 * (size_t)n_expert + 2 * SORT_THREADS) * sizeof(int),
+           m->ids, m->k, n_expert, tile, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
 }
 
 static void few_rows(lg_cu *c, const lg_cu_moe *m)

@@ -1,9 +1,9 @@
 /*
  * backend/cuda/norm: embedding, norms, quantisation of inputs, SwiGLU, row copies.
  *
- * One block a row. A norm leaves the input of the products that follow in c->acts, in the form that they want:
- * int8 runs for up to LG_CU_EXACT_ROWS rows, bf16 above. The sum of squares is taken in an order that depends on
- * the number of columns alone.
+ * One block a row. A norm leaves the input of the products that follow in c->acts, in the form that they
+ * want: int8 runs for up to LG_CU_EXACT_ROWS rows, bf16 above. The sum of squares is taken in an order that
+ * depends on the number of columns alone.
  */
 #include "backend/cuda/common.cuh"
 
@@ -54,8 +54,8 @@ DEV float block_sum(float v, float *room)
 template <int FORM> DEV void put_act(lg_cu_acts a, int row, int cols, int i, float v)
 {
     if (FORM == 1)
-        store_run(a.q + (size_t)row * (size_t)cols, a.meta + (size_t)row * (size_t)(cols / 32), i / 32, i % 32,
-                  v);
+        store_run(a.q + (size_t)row * (size_t)cols, a.meta + (size_t)row * (size_t)(cols / 32), i / 32,
+                  i % 32, v);
     else if (FORM == 2)
         ((__nv_bfloat16 *)a.bf16)[(size_t)row * (size_t)cols + (size_t)i] = __float2bfloat16_rn(v);
 }
@@ -154,12 +154,13 @@ void lg_cu_quantise(lg_cu *c, const lg_tensor *x)
 
     if (form == 0)
         return;
-    launch(c, form == 1 ? quantise_kernel<1> : quantise_kernel<2>, dim3((unsigned)bucket_rows(c, x->rows)), 256,
-           0, (const float *)x->p, x->stride, x->cols, (int)x->rows, c->step, c->acts);
+    launch(c, form == 1 ? quantise_kernel<1> : quantise_kernel<2>, dim3((unsigned)bucket_rows(c, x->rows)),
+           256, 0, (const float *)x->p, x->stride, x->cols, (int)x->rows, c->step, c->acts);
 }
 
 static __global__ void swiglu_kernel(float *out, int out_stride, const float *gate, int gate_stride,
-                                     const float *up, int up_stride, int cols, int rows, const lg_cu_step *step)
+                                     const float *up, int up_stride, int cols, int rows,
+                                     const lg_cu_step *step)
 {
     pdl_wait();
     int n = step_rows(step, rows), i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -167,7 +168,8 @@ static __global__ void swiglu_kernel(float *out, int out_stride, const float *ga
         return;
     for (int r = blockIdx.y; r < n; r += (int)gridDim.y)
         out[(size_t)r * (size_t)out_stride + (size_t)i] =
-            silu(gate[(size_t)r * (size_t)gate_stride + (size_t)i]) * up[(size_t)r * (size_t)up_stride + (size_t)i];
+            silu(gate[(size_t)r * (size_t)gate_stride + (size_t)i]) *
+            up[(size_t)r * (size_t)up_stride + (size_t)i];
 }
 
 void lg_cu_swiglu(lg_cu *c, const lg_tensor *out, const lg_tensor *gate, const lg_tensor *up)

@@ -2,8 +2,8 @@
  * backend/cuda/sample: masks, and the best candidates of a row of logits with its log-sum-exp.
  *
  * One block a row. The k-th largest of the threads' own maxima is a bound that at least k logits reach; what
- * reaches it is collected and sorted. Should too many reach it (equal logits by the thousand), the k-th key is
- * found bit by bit instead.
+ * reaches it is collected and sorted. Should too many reach it (equal logits by the thousand), the k-th key
+ * is found bit by bit instead.
  *
  * A key orders as (logit, lower id first); NaN counts as minus infinity.
  */
@@ -28,8 +28,8 @@ void lg_cu_mask(lg_cu *c, const lg_tensor *logits)
     dim3 grid((unsigned)ceil_div(logits->cols, 256), (unsigned)bucket_rows(c, logits->rows));
 
     if (grid.y > 0)
-        launch(c, mask_kernel, grid, 256, 0, logits->p, logits->stride, logits->cols, c->mask, (int)logits->rows,
-               c->step);
+        launch(c, mask_kernel, grid, 256, 0, logits->p, logits->stride, logits->cols, c->mask,
+               (int)logits->rows, c->step);
 }
 
 typedef unsigned long long key64;
@@ -136,7 +136,8 @@ static __global__ void __launch_bounds__(THREADS) topk_kernel(__grid_constant__ 
     __syncthreads();
     if (tid < 32) {
         float m = warp_max(s_max[tid]);
-        float s = warp_sum(s_max[tid] == -INFINITY && s_sum[tid] == 0.0f ? 0.0f : s_sum[tid] * expf(s_max[tid] - m));
+        float s = warp_sum(s_max[tid] == -INFINITY && s_sum[tid] == 0.0f ? 0.0f
+                                                                         : s_sum[tid] * expf(s_max[tid] - m));
         if (tid == 0)
             a.lse[row] = m == -INFINITY && s == 0.0f ? m : m + logf(s);
     }

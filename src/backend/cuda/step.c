@@ -1,9 +1,9 @@
 /*
- * backend/cuda/step: the life of a step: its block goes to a fixed address of the device, then its launches are
- * recorded into a graph or replayed.
+ * backend/cuda/step: the life of a step: its block goes to a fixed address of the device, then its launches
+ * are recorded into a graph or replayed.
  *
- * Only what changed of a block table is sent; the pinned copy here is what the device has. Heads (counts, output
- * rows, ids) rotate, so a step may begin while the one before it runs.
+ * Only what changed of a block table is sent; the pinned copy here is what the device has. Heads (counts,
+ * output rows, ids) rotate, so a step may begin while the one before it runs.
  *
  * Surprise: with phases kept, nothing is recorded; ops run one by one between pairs of events.
  */

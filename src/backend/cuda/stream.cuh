@@ -1,9 +1,10 @@
 /*
  * backend/cuda/stream: a warp streams rows of a weight past one activation row: the inner loop of decoding.
  *
- * The same sums as gemv.cuh takes for several rows (lane l: runs l, l + step, ...; then warp_sum's pairing), so that
- * the bits are the same; what differs is the order of loads. Activations of a chunk of runs stay in registers, the
- * weights of the next item are on their way while the item at hand is computed, and addresses are an offset each.
+ * The same sums as gemv.cuh takes for several rows (lane l: runs l, l + step, ...; then warp_sum's pairing),
+ * so that the bits are the same; what differs is the order of loads. Activations of a chunk of runs stay in
+ * registers, the weights of the next item are on their way while the item at hand is computed, and addresses
+ * are an offset each.
  *
  * Only types in planes; everything else goes through gemv.cuh.
  */
@@ -125,10 +126,11 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
     return fmaf(t.m0, a.ds, fmaf(t.s0 * a.d, (float)(lo + hi), acc));
 }
 
-/* acc[i] += row `first` + i of the matrix at p0, for ROWS rows; rows past the last are the last again. The first
- * weights are asked for before the kernel before has finished. */
+/* acc[i] += row `first` + i of the matrix at p0, for ROWS rows; rows past the last are the last again. The
+ * first weights are asked for before the kernel before has finished. */
 template <int T, int ROWS, int U>
-DEV void stream_rows(float (&acc)[ROWS], const lg_cu_mat &m, const uint8_t *p0, int first, const gemv_in &in, int lane)
+DEV void stream_rows(float (&acc)[ROWS], const lg_cu_mat &m, const uint8_t *p0, int first, const gemv_in &in,
+                     int lane)
 {
     planes p = planes_of<T>(m, p0, lane);
     int n = m.n_in / 32, lane8 = lane & 7;
@@ -179,8 +181,8 @@ DEV void stream_any(float (&acc)[ROWS], const lg_cu_mat &m, int first, const gem
     }
 }
 
-/* Sums of N values over `width` lanes, in warp_sum's pairing; each lane gets that of one value, whose index is
- * returned. N is a power of two, at most width. */
+/* Sums of N values over `width` lanes, in warp_sum's pairing; each lane gets that of one value, whose index
+ * is returned. N is a power of two, at most width. */
 template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
 {
     int index = 0, o = width / 2;
@@ -201,8 +203,8 @@ template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
     return index;
 }
 
-/* The same for n_items items of B rows (no more than one at a time is spelled out, so registers stay few), each with
- * its sum handed to emit(index of the row, sum) on the lanes that have one. */
+/* The same for n_items items of B rows (no more than one at a time is spelled out, so registers stay few),
+ * each with its sum handed to emit(index of the row, sum) on the lanes that have one. */
 template <int T, int B, int U, bool PAIRS, typename F>
 DEV void stream_items(const lg_cu_mat &m, const uint8_t *even, const uint8_t *odd, int first, int n_items,
                       const gemv_in &in, int lane, int step, F emit)
@@ -275,9 +277,15 @@ DEV void items_any(const lg_cu_mat &m, const uint8_t *even, const uint8_t *odd, 
                    const gemv_in &in, int lane, int step, F emit)
 {
     switch (m.type) {
-    case LG_Q8_0: stream_items<LG_Q8_0, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit); break;
-    case LG_Q4_K: stream_items<LG_Q4_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit); break;
-    case LG_Q5_K: stream_items<LG_Q5_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit); break;
+    case LG_Q8_0:
+        stream_items<LG_Q8_0, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit);
+        break;
+    case LG_Q4_K:
+        stream_items<LG_Q4_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit);
+        break;
+    case LG_Q5_K:
+        stream_items<LG_Q5_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit);
+        break;
     default: stream_items<LG_Q6_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit); break;
     }
 }
