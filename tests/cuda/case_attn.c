@@ -1,7 +1,9 @@
 /*
- * tests/cuda: qkv_post and attention, with a cache that starts from NaN in shuffled blocks, and moves of its rows.
+ * tests/cuda: qkv_post and attention, with a cache that starts from NaN in shuffled blocks, and moves of its
+ * rows.
  *
- * The first `lead` positions of a window case that begins far up are zeros: what lies before them is in no block.
+ * The first `lead` positions of a window case that begins far up are zeros: what lies before them is in no
+ * block.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +89,8 @@ static void setup(attn *a, gpu *g, int i)
         memset(a->cache + (size_t)a->table[a->base / LG_KV_BLOCK + b] * kv->block_bytes, 0, kv->block_bytes);
     kv->mem = mem_of(g, a->cache, bytes);
     kc_label(t, "attention/%s dim %d heads %d/%d window %d gate %d positions %d from %d",
-             lg_qtype_get((uint32_t)type)->name, dim, a->n_head, n_kv, kv->window, a->gate_cols, a->n, a->base);
+             lg_qtype_get((uint32_t)type)->name, dim, a->n_head, n_kv, kv->window, a->gate_cols, a->n,
+             a->base);
 }
 
 static void teardown(attn *a)
@@ -180,14 +183,15 @@ static void read_back(attn *a, int at, int head, int v, const double *x, double 
     int pos = a->base + at;
 
     lg_dequant_row(kv->type,
-                   a->cache + lg_kv_offset(kv, a->table[pos / LG_KV_BLOCK], 1, v, head, pos % LG_KV_BLOCK), row,
-                   kv->head_dim);
+                   a->cache + lg_kv_offset(kv, a->table[pos / LG_KV_BLOCK], 1, v, head, pos % LG_KV_BLOCK),
+                   row, kv->head_dim);
     for (int d = 0; d < kv->head_dim; d++)
         top = fmax(top, fabs(x[d]));
     for (int d = 0; d < kv->head_dim; d++) {
         out[d] = (double)row[d];
-        if (!kc_check(&a->g->k, fabs(out[d] - x[d]) <= tolerance * top, "%s of position %d head %d dim %d: %.9g, not %.9g",
-                      v ? "value" : "key", at, head, d, out[d], x[d]))
+        if (!kc_check(&a->g->k, fabs(out[d] - x[d]) <= tolerance * top,
+                      "%s of position %d head %d dim %d: %.9g, not %.9g", v ? "value" : "key", at, head, d,
+                      out[d], x[d]))
             return;
     }
 }
@@ -219,11 +223,13 @@ static void check_head(attn *a, int at, int h)
 
     turn(a, a->q0 + (size_t)at * (size_t)a->q.t.stride + h * dim, a->q_norm.f, pos, query);
     for (int d = 0; tensor && d < dim; d++)
-        query[d] = (double)lg_f16_to_f32(lg_f32_to_f16((float)query[d] / sqrtf((float)dim))) * sqrt((double)dim);
+        query[d] =
+            (double)lg_f16_to_f32(lg_f32_to_f16((float)query[d] / sqrtf((float)dim))) * sqrt((double)dim);
     for (int j = first; j <= at; j++) {
         score[j] = 0;
         for (int d = 0; d < dim; d++)
-            score[j] += query[d] * a->keys[((size_t)j * (size_t)n_kv + (size_t)head) * (size_t)dim + (size_t)d];
+            score[j] +=
+                query[d] * a->keys[((size_t)j * (size_t)n_kv + (size_t)head) * (size_t)dim + (size_t)d];
         score[j] /= sqrt((double)dim);
         max = fmax(max, score[j]);
     }
@@ -242,8 +248,9 @@ static void check_head(attn *a, int at, int h)
     }
     for (int d = 0; d < dim; d++) {
         double got = (double)dev_row(&a->out, at)[h * dim + d], bound = (tensor ? 3e-3 : 2e-5) * (top + 1e-3);
-        if (!kc_check(&a->g->k, fabs(got - out[d]) <= bound, "position %d head %d dim %d is %.9g, not %.9g (bound %.2g)",
-                      at, h, d, got, out[d], bound))
+        if (!kc_check(&a->g->k, fabs(got - out[d]) <= bound,
+                      "position %d head %d dim %d is %.9g, not %.9g (bound %.2g)", at, h, d, got, out[d],
+                      bound))
             return;
     }
 }
@@ -252,7 +259,8 @@ static void check_head(attn *a, int at, int h)
 static void check_widths(attn *a)
 {
     int n = a->n - a->lead < EXACT_ROWS ? a->n - a->lead : EXACT_ROWS, at = a->n - n;
-    dev wide = dev_new(a->g, n, a->out.t.cols, LG_ROWS_STEP), one = dev_new(a->g, 1, a->out.t.cols, LG_ROWS_STEP);
+    dev wide = dev_new(a->g, n, a->out.t.cols, LG_ROWS_STEP),
+        one = dev_new(a->g, 1, a->out.t.cols, LG_ROWS_STEP);
     lg_step s = step_at(a, at, n);
     lg_attn_args args = attn_args(a, at, &wide, 0);
     int r = kc_int(&a->g->k, 0, n - 1);

@@ -39,8 +39,9 @@ static void check_linear(gpu *g, const dev *x, const dev *y, const wt *w, int ro
         for (int i = 0; i < w->w.n_out; i++) {
             double size, want = product(w, rows, 0, i, a, &size);
             if (!kc_check(&g->k, fabs((double)dev_row(y, r)[i] - want) <= bound_of(rows, size),
-                          "%s row %d column %d is %.9g, not %.9g (size %.3g)", lg_qtype_get((uint32_t)w->type)->name, r,
-                          i, (double)dev_row(y, r)[i], want, size)) {
+                          "%s row %d column %d is %.9g, not %.9g (size %.3g)",
+                          lg_qtype_get((uint32_t)w->type)->name, r, i, (double)dev_row(y, r)[i], want,
+                          size)) {
                 r = rows;
                 break;
             }
@@ -68,7 +69,8 @@ static void check_alone(gpu *g, const dev *x, const dev *y, const wt *w, int row
     dev_free(g, &one);
 }
 
-static void linear_once(gpu *g, int n_in, int rows, const lg_qtype *types, int n_parts, int x_mode, int w_mode)
+static void linear_once(gpu *g, int n_in, int rows, const lg_qtype *types, int n_parts, int x_mode,
+                        int w_mode)
 {
     dev x = dev_random(g, rows, n_in, LG_ROWS_STEP, x_mode), y[LG_PARTS_MAX];
     wt w[LG_PARTS_MAX];
@@ -103,8 +105,15 @@ void gpu_case_linear(gpu *g)
         for (int i = 0; i < 10; i++) {
             int n_in = widths[(t + i) % 4];
             types[0] = gpu_types[t];
-            kc_label(&g->k, "linear/%s n_in %d rows %d", lg_qtype_get((uint32_t)types[0])->name, n_in, rows[i]);
-            linear_once(g, n_in, rows[i], types, 1, i % 3 == 1 ? 1 : i == 6 ? 5 : 0, i % 4 == 3 ? 3 : i == 4 ? 2 : 0);
+            kc_label(&g->k, "linear/%s n_in %d rows %d", lg_qtype_get((uint32_t)types[0])->name, n_in,
+                     rows[i]);
+            linear_once(g, n_in, rows[i], types, 1,
+                        i % 3 == 1 ? 1
+                        : i == 6   ? 5
+                                   : 0,
+                        i % 4 == 3 ? 3
+                        : i == 4   ? 2
+                                   : 0);
         }
     for (int i = 0; i < 30; i++) {
         static const int odd[] = {32, 96, 288, 512, 7, 100};
@@ -138,7 +147,8 @@ static void ffn_row(const moe_run *m, const wt *w, int expert, int r, double *y,
     round_acts(&w[0], m->rows, dev_row(&m->h, r), m->hidden, a);
     round_acts(&w[1], m->rows, dev_row(&m->h, r), m->hidden, b);
     for (int i = 0; i < ffn; i++) {
-        double gate = product(&w[0], m->rows, expert, i, a, &size), up = product(&w[1], m->rows, expert, i, b, &up_size);
+        double gate = product(&w[0], m->rows, expert, i, a, &size),
+               up = product(&w[1], m->rows, expert, i, b, &up_size);
         f[i] = (float)(gate / (1.0 + exp(-gate)) * up);
     }
     round_acts(&w[2], m->rows, f, ffn, mid);
@@ -166,19 +176,20 @@ static void check_moe_row(gpu *g, const moe_run *m, bool routed, bool shared, in
             bound[o] += fabs(w) * size[o];
         }
     }
-    // One code of the middle may round the other way, so single columns have room for that and the row as a whole
-    // must be close.
+    // One code of the middle may round the other way, so single columns have room for that and the row as a
+    // whole must be close.
     for (int o = 0; o < m->hidden; o++) {
         double got = (double)dev_row(&m->out, r)[o];
         diff += (got - sum[o]) * (got - sum[o]);
         norm += sum[o] * sum[o];
         room += bound[o] * bound[o];
-        if (!kc_check(&g->k, fabs(got - sum[o]) <= 1e-2 * bound[o] + 1e-30, "row %d column %d is %.9g, not %.9g", r, o,
-                      got, sum[o]))
+        if (!kc_check(&g->k, fabs(got - sum[o]) <= 1e-2 * bound[o] + 1e-30,
+                      "row %d column %d is %.9g, not %.9g", r, o, got, sum[o]))
             break;
     }
-    kc_check(&g->k, sqrt(diff) <= (m->rows > EXACT_ROWS ? 5e-3 : 2e-3) * sqrt(norm) + 2e-4 * sqrt(room) + 1e-30, "row %d is off by %.3g of %.3g", r,
-             sqrt(diff), sqrt(norm));
+    kc_check(&g->k,
+             sqrt(diff) <= (m->rows > EXACT_ROWS ? 5e-3 : 2e-3) * sqrt(norm) + 2e-4 * sqrt(room) + 1e-30,
+             "row %d is off by %.3g of %.3g", r, sqrt(diff), sqrt(norm));
     free(y);
 }
 
@@ -230,8 +241,8 @@ static void moe_once(gpu *g, moe_run *m, const lg_qtype *types, bool routed, boo
     m->h = dev_random(g, m->rows, m->hidden, LG_ROWS_STEP, 0);
     m->out = dev_new(g, m->rows, m->hidden, LG_ROWS_STEP);
     for (int i = 0; i < 3 && routed; i++)
-        m->w[i] = wt_random(g, types[i], LG_USE_EXPERTS, i == 2 ? m->ffn : m->hidden, i == 2 ? m->hidden : m->ffn,
-                            m->n_expert, 0);
+        m->w[i] = wt_random(g, types[i], LG_USE_EXPERTS, i == 2 ? m->ffn : m->hidden,
+                            i == 2 ? m->hidden : m->ffn, m->n_expert, 0);
     for (int i = 0; i < 3 && shared; i++)
         m->w[3 + i] = wt_random(g, types[3 + i], LG_USE_LINEAR, i == 2 ? m->ffn_shared : m->hidden,
                                 i == 2 ? m->hidden : m->ffn_shared, 1, 0);
@@ -277,7 +288,8 @@ void gpu_case_moe(gpu *g)
             if (t % 3 == 1 && kc_int(&g->k, 0, 3))
                 types[t] = types[t - 1]; // gate and up are mostly of one type
         }
-        kc_label(&g->k, "moe/hidden %d ffn %d shared %d experts %d of %d rows %d parts %d types %s %s %s, %s %s %s",
+        kc_label(&g->k,
+                 "moe/hidden %d ffn %d shared %d experts %d of %d rows %d parts %d types %s %s %s, %s %s %s",
                  m.hidden, m.ffn, m.ffn_shared, m.k, m.n_expert, m.rows, parts,
                  lg_qtype_get((uint32_t)types[0])->name, lg_qtype_get((uint32_t)types[1])->name,
                  lg_qtype_get((uint32_t)types[2])->name, lg_qtype_get((uint32_t)types[3])->name,
@@ -314,10 +326,13 @@ static void check_routes(gpu *g, const wt *router, const float *bias, const floa
         kc_check(&g->k, score <= worst + 2e-6, "row %d: rank %d is above rank %d", r, i, i - 1);
         for (int j = 0; j < i; j++)
             kc_check(&g->k, ids[j] != id, "row %d: expert %d twice", r, id);
-        if (i > 0 && memcmp(router->f + (size_t)id * (size_t)router->w.n_in,
-                            router->f + (size_t)ids[i - 1] * (size_t)router->w.n_in,
-                            (size_t)router->w.n_in * sizeof(float)) == 0 && (!bias || bias[id] == bias[ids[i - 1]]))
-            kc_check(&g->k, id > ids[i - 1], "row %d: of two equal scores %d came before %d", r, ids[i - 1], id);
+        if (i > 0 &&
+            memcmp(router->f + (size_t)id * (size_t)router->w.n_in,
+                   router->f + (size_t)ids[i - 1] * (size_t)router->w.n_in,
+                   (size_t)router->w.n_in * sizeof(float)) == 0 &&
+            (!bias || bias[id] == bias[ids[i - 1]]))
+            kc_check(&g->k, id > ids[i - 1], "row %d: of two equal scores %d came before %d", r, ids[i - 1],
+                     id);
         worst = score;
         sum += p[id];
     }
@@ -325,12 +340,13 @@ static void check_routes(gpu *g, const wt *router, const float *bias, const floa
         bool chosen = false;
         for (int i = 0; i < a->out.k; i++)
             chosen = chosen || ids[i] == e;
-        kc_check(&g->k, chosen || p[e] + (bias ? (double)bias[e] : 0) <= worst + 2e-6, "row %d: %d was left out", r, e);
+        kc_check(&g->k, chosen || p[e] + (bias ? (double)bias[e] : 0) <= worst + 2e-6,
+                 "row %d: %d was left out", r, e);
     }
     for (int i = 0; i < a->out.k; i++) {
         double want = p[ids[i]] / (a->norm ? fmax(sum, 0x1p-14) : 1) * (double)a->scale;
-        kc_check(&g->k, fabs((double)w[i] - want) <= (1e-5 + 1e-6 * slack[ids[i]]) * want + 1e-37, "row %d: weight %d is %.9g, not %.9g", r, i,
-                 (double)w[i], want);
+        kc_check(&g->k, fabs((double)w[i] - want) <= (1e-5 + 1e-6 * slack[ids[i]]) * want + 1e-37,
+                 "row %d: weight %d is %.9g, not %.9g", r, i, (double)w[i], want);
     }
 }
 
@@ -361,7 +377,8 @@ void gpu_case_route(gpu *g)
         memset(ids, 0xFF, (size_t)(n_rows * k) * sizeof *ids);
         lg_mem d_ids = mem_of(g, ids, (size_t)(n_rows * k) * sizeof *ids);
         lg_mem d_w = mem_of(g, ids, (size_t)(n_rows * k) * sizeof *w);
-        (void)g->b->ops->upload(g->b, &router.w.mem, 0, router.f, (size_t)n * (size_t)hidden * sizeof(float), NULL);
+        (void)g->b->ops->upload(g->b, &router.w.mem, 0, router.f, (size_t)n * (size_t)hidden * sizeof(float),
+                                NULL);
         (void)g->b->ops->upload(g->b, &bias.w.mem, 0, bias.f, (size_t)n * sizeof(float), NULL);
         lg_route_args a = {.h = h.t, .router = &router.w, .bias = i % 4 ? &bias.w : NULL,
                            .gating = i % 7 == 3 ? LG_GATE_SOFTMAX : LG_GATE_SIGMOID, .norm = i % 3 != 1,

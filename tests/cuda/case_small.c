@@ -27,7 +27,8 @@ static void case_embed(gpu *g)
         for (int r = 0; r < rows; r++)
             for (int i = 0; i < n_in; i++) {
                 double want = (double)w.f[ids[r] * n_in + i] * (double)w.w.scale;
-                check_near(g, (double)dev_row(&out, r)[i], want, 1e-6 * fabs(want) + 2e-3 * 1e-3, "embed", r, i);
+                check_near(g, (double)dev_row(&out, r)[i], want, 1e-6 * fabs(want) + 2e-3 * 1e-3, "embed", r,
+                           i);
             }
         dev_check_pad(g, &out, "embed");
         dev_free(g, &out);
@@ -63,7 +64,8 @@ static void norm_once(gpu *g, int cols, int rows, bool add, int mode)
     for (int r = 0; r < rows; r++) {
         double squares = 0;
         for (int i = 0; i < cols; i++) {
-            float want = before[(size_t)r * (size_t)x.t.stride + (size_t)i] + (add ? dev_row(&d, r)[i] : 0.0f);
+            float want =
+                before[(size_t)r * (size_t)x.t.stride + (size_t)i] + (add ? dev_row(&d, r)[i] : 0.0f);
             kc_check(&g->k, dev_row(&x, r)[i] == want, "x row %d column %d", r, i);
             squares += (double)want * (double)want;
         }
@@ -106,8 +108,8 @@ static void case_swiglu_and_copies(gpu *g)
     gpu_begin(g, &s);
     g->b->ops->swiglu(g->b, &out.t, &a.t, &b.t);
     g->b->ops->gather_rows(g->b, &few.t, &a.t);
-    g->b->ops->copy(g->b, copy.t.p, a.t.p, (size_t)cols * 4, (size_t)copy.t.stride * 4, (size_t)a.t.stride * 4,
-                    LG_ROWS_STEP);
+    g->b->ops->copy(g->b, copy.t.p, a.t.p, (size_t)cols * 4, (size_t)copy.t.stride * 4,
+                    (size_t)a.t.stride * 4, LG_ROWS_STEP);
     g->b->ops->tap(g->b, &tap.t, &b.t);
     gpu_end(g);
     dev_fetch(g, &out);
@@ -118,11 +120,13 @@ static void case_swiglu_and_copies(gpu *g)
         for (int i = 0; i < cols; i++) {
             double x = (double)dev_row(&a, r)[i], want = x / (1 + exp(-x)) * (double)dev_row(&b, r)[i];
             check_near(g, (double)dev_row(&out, r)[i], want, 2e-6 * fabs(want) + 1e-30, "swiglu", r, i);
-            kc_check(&g->k, dev_row(&copy, r)[i] == dev_row(&a, r)[i] && dev_row(&tap, r)[i] == dev_row(&b, r)[i],
+            kc_check(&g->k,
+                     dev_row(&copy, r)[i] == dev_row(&a, r)[i] && dev_row(&tap, r)[i] == dev_row(&b, r)[i],
                      "copy row %d column %d", r, i);
         }
     for (int r = 0; r < 5; r++)
-        kc_check(&g->k, memcmp(dev_row(&few, r), dev_row(&a, picked[r]), (size_t)cols * 4) == 0, "gathered row %d", r);
+        kc_check(&g->k, memcmp(dev_row(&few, r), dev_row(&a, picked[r]), (size_t)cols * 4) == 0,
+                 "gathered row %d", r);
     dev_check_pad(g, &out, "swiglu");
     dev_check_pad(g, &few, "gather");
     dev_check_pad(g, &copy, "copy");
@@ -138,7 +142,8 @@ static const float *order_row;
 static int by_logit(const void *a, const void *b)
 {
     int x = *(const int *)a, y = *(const int *)b;
-    float u = isnan(order_row[x]) ? -INFINITY : order_row[x], v = isnan(order_row[y]) ? -INFINITY : order_row[y];
+    float u = isnan(order_row[x]) ? -INFINITY : order_row[x],
+          v = isnan(order_row[y]) ? -INFINITY : order_row[y];
 
     return u > v ? -1 : u < v ? 1 : x - y;
 }
@@ -149,9 +154,15 @@ static void topk_once(gpu *g, int vocab, int rows, int k, int style)
     dev x = dev_new(g, rows, vocab, LG_ROWS_OUT);
     int words = (vocab + 31) / 32, *order = malloc((size_t)vocab * sizeof *order);
     uint32_t *mask = malloc((size_t)(rows * words) * sizeof *mask);
-    int32_t *ids = malloc((size_t)(rows * k) * sizeof *ids), *out_rows = malloc((size_t)rows * sizeof *out_rows);
+    int32_t *ids = malloc((size_t)(rows * k) * sizeof *ids),
+            *out_rows = malloc((size_t)rows * sizeof *out_rows);
     float *logits = malloc((size_t)(rows * k + rows) * sizeof *logits), *lse = logits + rows * k;
-    lg_step s = {.n_rows = rows, .n_out = rows, .out_rows = out_rows, .n_cand = k, .mask = mask, .flags = LG_STEP_MASK};
+    lg_step s = {.n_rows = rows,
+                 .n_out = rows,
+                 .out_rows = out_rows,
+                 .n_cand = k,
+                 .mask = mask,
+                 .flags = LG_STEP_MASK};
 
     LG_ASSERT(order && mask && ids && logits && out_rows);
     kc_label(&g->k, "topk/vocab %d rows %d k %d style %d", vocab, rows, k, style);
@@ -170,11 +181,12 @@ static void topk_once(gpu *g, int vocab, int rows, int k, int style)
             mask[r * words + id / 32] |= 1u << id % 32;
         }
     dev_send(g, &x);
-    lg_mem d_ids = mem_of(g, ids, (size_t)(rows * k) * 4), d_logits = mem_of(g, logits, (size_t)(rows * k) * 4),
-           d_lse = mem_of(g, lse, (size_t)rows * 4);
+    lg_mem d_ids = mem_of(g, ids, (size_t)(rows * k) * 4),
+           d_logits = mem_of(g, logits, (size_t)(rows * k) * 4), d_lse = mem_of(g, lse, (size_t)rows * 4);
     gpu_begin(g, &s);
     g->b->ops->mask_logits(g->b, &x.t);
-    g->b->ops->topk(g->b, &x.t, &(lg_candidates){.ids = d_ids.p, .logits = d_logits.p, .lse = d_lse.p, .max_cand = k});
+    g->b->ops->topk(g->b, &x.t,
+                    &(lg_candidates){.ids = d_ids.p, .logits = d_logits.p, .lse = d_lse.p, .max_cand = k});
     gpu_end(g);
     (void)g->b->ops->download(g->b, d_ids.p, ids, (size_t)(rows * k) * 4, NULL);
     (void)g->b->ops->download(g->b, d_logits.p, logits, (size_t)(rows * k) * 4, NULL);
@@ -225,7 +237,8 @@ static void case_replay(gpu *g)
     for (int i = 0; i < 3; i++) {
         s.n_rows = i == 2 ? 3 : ROWS; // the same key, fewer rows
         (void)g->b->ops->begin(g->b, key, &s, &how, NULL);
-        kc_check(&g->k, how == (i ? LG_REPLAY : LG_RECORD), "step %d: %s", i, how == LG_REPLAY ? "replay" : "record");
+        kc_check(&g->k, how == (i ? LG_REPLAY : LG_RECORD), "step %d: %s", i,
+                 how == LG_REPLAY ? "replay" : "record");
         if (how == LG_RECORD)
             g->b->ops->linear(g->b, &x.t, &(lg_part){y.t, &w.w}, 1);
         gpu_end(g);
@@ -237,7 +250,8 @@ static void case_replay(gpu *g)
             memcpy(first.host, y.host, y.mem.bytes);
         }
         for (int r = 0; r < s.n_rows; r++)
-            kc_check(&g->k, memcmp(dev_row(&first, r), dev_row(&y, r), OUT * sizeof(float)) == 0, "run %d row %d", i, r);
+            kc_check(&g->k, memcmp(dev_row(&first, r), dev_row(&y, r), OUT * sizeof(float)) == 0,
+                     "run %d row %d", i, r);
         for (size_t k = 0; k < y.mem.bytes / 4; k++)
             y.host[k] = NAN;
         dev_send(g, &y);
@@ -276,7 +290,8 @@ void gpu_case_synth(gpu *g)
         bool whole = lg_row_bytes(type, (uint64_t)n_in, &row);
         lg_source src = {.name = LG_STR("s"), .type = type, .scale = 1.0f, .ne = {1024, 40, 1, 1},
                          .bytes = row * (size_t)n_out, .made = &made};
-        uint8_t *host = malloc(src.bytes), *got = malloc(src.bytes * 2 + 4096), *want = malloc(src.bytes * 2 + 4096);
+        uint8_t *host = malloc(src.bytes), *got = malloc(src.bytes * 2 + 4096),
+                *want = malloc(src.bytes * 2 + 4096);
         lg_weight a = {0}, b = {0};
 
         LG_ASSERT(whole && host && got && want);
@@ -287,14 +302,15 @@ void gpu_case_synth(gpu *g)
         src.made = NULL;
         src.data = host;
         ok = ok && g->b->ops->load(g->b, &src, LG_USE_LINEAR, &b, NULL) == LG_OK;
-        if (kc_check(&g->k, ok && a.mem.bytes == b.mem.bytes && a.mem.bytes <= src.bytes * 2 + 4096, "load")) {
+        if (kc_check(&g->k, ok && a.mem.bytes == b.mem.bytes && a.mem.bytes <= src.bytes * 2 + 4096,
+                     "load")) {
             (void)g->b->ops->download(g->b, a.mem.p, got, a.mem.bytes, NULL);
             (void)g->b->ops->download(g->b, b.mem.p, want, b.mem.bytes, NULL);
             size_t at = 0;
             while (at < a.mem.bytes && got[at] == want[at])
                 at++;
-            kc_check(&g->k, at == a.mem.bytes, "byte %zu of %zu is %02x, the host's %02x", at, a.mem.bytes, got[at],
-                     want[at]);
+            kc_check(&g->k, at == a.mem.bytes, "byte %zu of %zu is %02x, the host's %02x", at, a.mem.bytes,
+                     got[at], want[at]);
         }
         g->b->ops->unload(g->b, &a);
         g->b->ops->unload(g->b, &b);

@@ -1,9 +1,10 @@
 /*
  * tests/cuda: every op of the CUDA backend against plain loops in double. What the files of the check share.
  *
- * Inputs come from kcheck's generator, so a printed seed repeats a run. References round activations as the backend
- * says it does (int8 runs for up to 16 rows, bf16 above), so that bounds can be tight. Outputs are NaN before an op
- * writes them, and have columns that it must not touch. Without a card the program skips (77).
+ * Inputs come from kcheck's generator, so a printed seed repeats a run. References round activations as the
+ * backend says it does (int8 runs for up to 16 rows, bf16 above), so that bounds can be tight. Outputs are
+ * NaN before an op writes them, and have columns that it must not touch. Without a card the program skips
+ * (77).
  */
 #ifndef LG_TESTS_CUDA_GPU_H
 #define LG_TESTS_CUDA_GPU_H

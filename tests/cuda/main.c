@@ -20,8 +20,17 @@ static const struct {
 int main(int argc, char **argv)
 {
     gpu g = {.k = {.seed = 1, .isa = "cuda"}};
-    lg_limits lim = {.max_rows = 400, .max_out = 64, .max_cand = 128, .hidden = 5120, .vocab = 100352, .max_head = 60,
-                     .max_q_cols = 60 * 128, .max_ffn = 6144, .max_ffn_expert = 1024, .max_expert = 256, .max_k = 12,
+    lg_limits lim = {.max_rows = 400,
+                     .max_out = 64,
+                     .max_cand = 128,
+                     .hidden = 5120,
+                     .vocab = 100352,
+                     .max_head = 60,
+                     .max_q_cols = 60 * 128,
+                     .max_ffn = 6144,
+                     .max_ffn_expert = 1024,
+                     .max_expert = 256,
+                     .max_k = 12,
                      .max_ctx = 131072};
     const char *only = NULL;
     long failures = 0;

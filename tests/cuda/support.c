@@ -7,8 +7,9 @@
 
 #include "cuda/gpu.h"
 
-const lg_qtype gpu_types[17] = {LG_F32,  LG_F16,  LG_BF16,   LG_Q8_0,  LG_Q4_0, LG_Q4_1, LG_Q5_0, LG_Q5_1, LG_IQ4_NL,
-                                LG_MXFP4, LG_NVFP4, LG_Q2_K, LG_Q3_K, LG_Q4_K, LG_Q5_K, LG_Q6_K, LG_IQ4_XS};
+const lg_qtype gpu_types[17] = {LG_F32,  LG_F16,  LG_BF16,   LG_Q8_0,  LG_Q4_0,  LG_Q4_1,
+                                LG_Q5_0, LG_Q5_1, LG_IQ4_NL, LG_MXFP4, LG_NVFP4, LG_Q2_K,
+                                LG_Q3_K, LG_Q4_K, LG_Q5_K,   LG_Q6_K,  LG_IQ4_XS};
 
 static void must(gpu *g, lg_status st, const lg_err *err)
 {
@@ -208,6 +209,7 @@ double product(const wt *w, int rows, int expert, int out, const double *x, doub
 
 void check_near(gpu *g, double got, double want, double bound, const char *what, int r, int i)
 {
-    kc_check(&g->k, fabs(got - want) <= bound, "%s: row %d column %d is %.9g, not %.9g (off by %.2g, bound %.2g)", what,
-             r, i, got, want, fabs(got - want), bound);
+    kc_check(&g->k, fabs(got - want) <= bound,
+             "%s: row %d column %d is %.9g, not %.9g (off by %.2g, bound %.2g)", what, r, i, got, want,
+             fabs(got - want), bound);
 }
