@@ -11,7 +11,8 @@
 
 /* log_file, log_format, log_max. LG_E_IO when the file cannot be opened. */
 LG_NODISCARD lg_status lg_logs_open(const lg_settings *set, lg_err *err);
-/* Open the file anew before the next record: whoever rotates logs has moved it. May run in a signal handler. */
+/* Open the file anew before the next record: whoever rotates logs has moved it. May run in a signal handler.
+ */
 void lg_logs_reopen(void);
 void lg_logs_close(void); /* back to standard error */
 

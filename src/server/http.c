@@ -58,7 +58,8 @@ typedef struct lg_http_conn {
     bool half;            // the end of input was reported
     atomic_int phase;     // of type phase
     atomic_ullong since;  // when it last got on, us
-    unsigned long long acked; // the watching thread's
+    unsigned long long acked; // the watching thread's: bytes that the peer took, and when that last changed
+    uint64_t taken_us;
     bool ended;
 } conn;
 
@@ -521,33 +522,37 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mc, const ch
 
 // --- slow peers ---
 
-// Bytes that the peer's system has acknowledged, or 0 where that cannot be asked; *waiting: some are still to
-// go.
-static unsigned long long acked_bytes(int fd, bool *waiting)
+/* Whether bytes of ours wait for the peer without one being taken, for at least `patience` seconds. The phase
+ * does not tell: a stream to a peer that vanished goes on with keep-alives as long as the system takes them.
+ */
+static bool takes_nothing(conn *c, bool sending, uint64_t now, uint64_t idle_s, uint64_t patience)
 {
 #if defined(__linux__)
     struct tcp_info info = {0};
     socklen_t n = sizeof info;
 
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0) {
-        *waiting = info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0;
-        return info.tcpi_bytes_acked;
+    if (getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0) {
+        bool waiting = info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0;
+
+        if (!waiting || info.tcpi_bytes_acked != c->acked || c->taken_us == 0) {
+            c->acked = info.tcpi_bytes_acked;
+            c->taken_us = now;
+        }
+        return now - c->taken_us >= patience * 1000000;
     }
-#else
-    (void)fd;
 #endif
-    *waiting = true;
-    return 0;
+    return sending && idle_s >= patience;
 }
 
 static void look_at(lg_http *h, conn *c, uint64_t now)
 {
     phase p = (phase)atomic_load(&c->phase);
     uint64_t since = atomic_load(&c->since), idle_s = now > since ? (now - since) / 1000000 : 0;
-    bool waiting;
 
     if (c->ended)
         return;
+    if (p != PHASE_SEND && p != PHASE_BUSY)
+        c->taken_us = 0;
     switch (p) {
     case PHASE_HEAD:
     case PHASE_BODY:
@@ -556,23 +561,11 @@ static void look_at(lg_http *h, conn *c, uint64_t now)
         refuse_raw(c, 408);
         break;
     case PHASE_SEND:
-    case PHASE_BUSY: {
-        unsigned long long acked = acked_bytes(c->fd, &waiting);
-
-        if (p == PHASE_BUSY && !waiting) {
-            atomic_store(&c->since, now);
-            return;
-        }
-        if (acked != c->acked) {
-            c->acked = acked;
-            atomic_store(&c->since, now);
-            return;
-        }
-        if (idle_s < (uint64_t)h->p.write_s)
+    case PHASE_BUSY:
+        if (!takes_nothing(c, p == PHASE_SEND, now, idle_s, (uint64_t)h->p.write_s))
             return;
         LG_INFO("http", "drop", "reason=client-takes-nothing");
         break;
-    }
     case PHASE_IDLE:
         if (idle_s < (uint64_t)h->p.idle_s)
             return;

@@ -300,6 +300,21 @@ class Limits(lib.Case):
             self.assertTrue(28 < took < 40, took)
             self.assertEqual(s.ask("GET", "/health").status, 200)
 
+    def test_deaf_and_idle_peers(self):
+        """A client that takes nothing is dropped after 60 seconds and its job ends; an idle connection after 75."""
+        with Server("loop") as s:
+            deaf, idle = s.client(), s.client()
+            deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            start = time.monotonic()
+            deaf.request("POST", "/v1/chat/completions", chat(stream=True))
+            idle.request("GET", "/health")
+            self.assertEqual(idle.response().status, 200)
+            s.wait_log("client-takes-nothing", 120)
+            self.assertTrue(55 < time.monotonic() - start < 90)
+            s.wait_log("http done .*status=499", 20)
+            self.assertTrue(idle.closed(60))
+            self.assertTrue(70 < time.monotonic() - start < 100)
+
     def test_port_in_use(self):
         with Server("plain") as s:
             r = lib.run("serve", "-m", lib.model(), "--port", str(s.port))
