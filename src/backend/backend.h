@@ -40,7 +40,8 @@ typedef struct lg_source {
     size_t bytes;
     float scale;
     const float *expert_scale; /* of a stack: ne[2] more multipliers (host, lives as long as data), or NULL */
-    const lg_made *made;       /* how data is made; then it may be unreadable where the backend makes it. Or NULL */
+    /* how data is made; then it may be unreadable where the backend makes it. Or NULL */
+    const lg_made *made;
 } lg_source;
 
 /* One of up to LG_PARTS_MAX products that share their input. */
@@ -186,8 +187,9 @@ struct lg_backend {
     size_t (*load_bytes)(lg_backend *b, const lg_source *src, lg_use use);
     /* bytes of scratch that `prepare` would take */
     size_t (*scratch_bytes)(lg_backend *b, const lg_limits *lim);
-    /* `bytes` at `off` of an allocation are not needed until they are written again: their memory may go back to
-     * the system. NULL: memory is taken when it is allocated, not when it is written, and never given back. */
+    /* `bytes` at `off` of an allocation are not needed until they are written again: their memory may go back
+     * to the system. NULL: memory is taken when it is allocated, not when it is written, and never given
+     * back. */
     void (*discard)(lg_backend *b, const lg_mem *m, size_t off, size_t bytes);
     /* this device's ceilings, measured now (about a second each): read bandwidth in bytes/s, and operations/s
      * (two per multiply-add) of the instruction that prefill kernels use */

@@ -1,6 +1,6 @@
 /*
- * backend/registry: see registry.h. "auto" takes the first backend that opens: a card when the build and the machine
- * have one, else the CPU. A device that was named must open.
+ * backend/registry: see registry.h. "auto" takes the first backend that opens: a card when the build and the
+ * machine have one, else the CPU. A device that was named must open.
  */
 #include "backend/registry.h"
 

@@ -61,8 +61,8 @@ LG_NODISCARD lg_status lg_gguf_open(const char *path, lg_gguf **out, lg_err *err
 LG_NODISCARD lg_status lg_gguf_open_mem(const char *name, const void *p, size_t n, lg_gguf **out,
                                         lg_err *err);
 void lg_gguf_close(lg_gguf *g); /* takes NULL */
-/* Of a model in memory whose maker did not fill in tensor i: who loads it makes it. `made` (backend/backend.h) is
- * borrowed and must outlive the reader. */
+/* Of a model in memory whose maker did not fill in tensor i: who loads it makes it. `made`
+ * (backend/backend.h) is borrowed and must outlive the reader. */
 void lg_gguf_set_made(lg_gguf *g, size_t i, const struct lg_made *made);
 
 int lg_gguf_version(const lg_gguf *g);
