@@ -146,7 +146,8 @@ typedef struct lg_gen_params {
     lg_event_fn event;
     void (*prefill)(void *ctx, size_t done, size_t total); /* may be NULL */
     void (*token)(void *ctx, const lg_gen_token *token);   /* may be NULL */
-    bool logprobs;        /* with token: log-probabilities of content, at the cost of a look at each whole row */
+    /* with token: log-probabilities of content, at the cost of a look at each whole row */
+    bool logprobs;
     int top_logprobs;     /* of them, the likeliest besides the chosen one; at most LG_LOGPROBS_MAX */
     void *ctx;
     const int32_t *stop_id; /* further ids that end the reply; they are no part of it */

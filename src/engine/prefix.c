@@ -41,14 +41,14 @@ void lg_prefix_destroy(lg_prefix *px)
 {
     if (!px)
         return;
-    prefix_set_live(px, NULL, NULL, 0);
+    lg_prefix_set_live(px, NULL, NULL, 0);
     for (lg_prefix_cut *c = px->cuts; c; c = c->next)
         c->pins = 0;
     while (px->nodes) { // any leaf
         node *n = px->nodes;
         while (n->n_child > 0)
             n = n->child[0];
-        prefix_drop_leaf(px, n, 0);
+        lg_prefix_drop_leaf(px, n, 0);
     }
     LG_ASSERT(!px->roots && px->own_bytes == 0);
     free(px->full);
@@ -94,12 +94,12 @@ static int64_t live_common(const lg_prefix *px, uint64_t scope, const int32_t *i
 void lg_prefix_find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
                     lg_prefix_match *out)
 {
-    root *r = prefix_root((lg_prefix *)px, scope, false);
+    root *r = lg_prefix_root((lg_prefix *)px, scope, false);
     lg_prefix_match m = {0};
     int64_t live = live_common(px, scope, ids, n);
 
     if (r) {
-        node *at = prefix_walk(r, ids, n, &m.lcp);
+        node *at = lg_prefix_walk(r, ids, n, &m.lcp);
         m.cut = deepest_cut(at, m.lcp, most);
         m.k = m.cut ? min64(m.cut->kv.pos, min64(m.lcp, most)) : 0;
         for (m.beyond = at->end; at->n_child > 0; m.beyond = at->end) {
@@ -147,7 +147,7 @@ static lg_prefix_cut *live_cut(const lg_prefix *px, int64_t q)
 {
     if (!px->live.node || q > px->live.end)
         return NULL;
-    for (lg_prefix_cut *c = prefix_node_at(px->live.node, q)->first; c; c = c->after)
+    for (lg_prefix_cut *c = lg_prefix_node_at(px->live.node, q)->first; c; c = c->after)
         if (c->kv.pos == q)
             return c;
     return NULL;
@@ -186,14 +186,14 @@ static lg_prefix_cut *take_cut(lg_prefix *px, int64_t q, lg_cut_kind kind, bool 
     if (px->live.detached || q > px->live.end || !lg_kv_can_cut(kv, q))
         return NULL;
     int n_w = new_blocks(kv, LG_KV_WINDOW, q), n_d = new_blocks(kv, LG_KV_DRAFT, q);
-    uint64_t bytes = prefix_cut_bytes(kv) + (uint64_t)n_w * kv->cls[LG_KV_WINDOW].block_bytes,
+    uint64_t bytes = lg_prefix_cut_bytes(kv) + (uint64_t)n_w * kv->cls[LG_KV_WINDOW].block_bytes,
              more = (uint64_t)n_d * kv->cls[LG_KV_DRAFT].block_bytes;
-    if (!prefix_reserve(px, bytes + more, n_w, n_d, evict)) {
+    if (!lg_prefix_reserve(px, bytes + more, n_w, n_d, evict)) {
         draft = false; // the drafter's rows are a bonus
-        if (n_d == 0 || !prefix_reserve(px, bytes, n_w, 0, evict))
+        if (n_d == 0 || !lg_prefix_reserve(px, bytes, n_w, 0, evict))
             return NULL;
     }
-    c = calloc(1, prefix_cut_bytes(kv));
+    c = calloc(1, lg_prefix_cut_bytes(kv));
     if (!c)
         return NULL;
     c->kind = kind;
@@ -201,7 +201,7 @@ static lg_prefix_cut *take_cut(lg_prefix *px, int64_t q, lg_cut_kind kind, bool 
     c->kv.block = c->block;
     c->kv.draft_block = c->block + room;
     lg_kv_cut_at(kv, q, draft, &c->kv);
-    prefix_link_cut(px, prefix_node_at(px->live.node, q), c);
+    lg_prefix_link_cut(px, lg_prefix_node_at(px->live.node, q), c);
     return c;
 }
 
@@ -210,7 +210,7 @@ bool lg_prefix_cut_at(lg_prefix *px, int64_t q, lg_cut_kind kind)
     lg_prefix_cut *c = take_cut(px, q, kind, false);
 
     if (c)
-        prefix_retire(px, c->kind);
+        lg_prefix_retire(px, c->kind);
     return c != NULL;
 }
 
@@ -262,7 +262,7 @@ void lg_prefix_commit(lg_prefix *px, int64_t end)
 {
     LG_ASSERT(end <= px->kv->pos);
     if (!px->live.detached)
-        (void)prefix_insert_live(px, end); // where memory is short the rows stay out of the tree
+        (void)lg_prefix_insert_live(px, end); // where memory is short the rows stay out of the tree
 }
 
 // The cut that lets the sequence be resumed at its end, where that saves at least so many rows.
@@ -272,7 +272,7 @@ static void cut_end(lg_prefix *px, int64_t least)
 
     if (px->live.prompt >= px->p.min_tokens && end - lg_prefix_last_cut(px, end) >= least &&
         take_cut(px, end, LG_CUT_SLOT, false))
-        prefix_retire(px, LG_CUT_SLOT);
+        lg_prefix_retire(px, LG_CUT_SLOT);
 }
 
 // The live path is another one now; what nobody needs of its old end goes.
@@ -282,21 +282,21 @@ static void change_path(lg_prefix *px, root *r, node *n, int64_t end)
     int64_t old_end = px->live.end;
     bool was_short = px->live.prompt < px->p.min_tokens;
 
-    prefix_set_live(px, r, n, end);
+    lg_prefix_set_live(px, r, n, end);
     if (!old)
         return;
     // a short one goes whole, unless it is the beginning of a longer one
     if (was_short && old->n_child == 0 && !(old->last && old->last->kv.pos > old_end))
-        prefix_drop_leaf(px, old, old->live ? end : 0);
+        lg_prefix_drop_leaf(px, old, old->live ? end : 0);
     else
-        prefix_prune(px, old);
+        lg_prefix_prune(px, old);
 }
 
 static void resume_at(lg_prefix *px, const lg_prefix_cut *c, int64_t k)
 {
-    prefix_blocks(prefix_node_at(c->node, k), k, px->full);
+    lg_prefix_blocks(lg_prefix_node_at(c->node, k), k, px->full);
     lg_kv_resume(px->kv, k, px->full, &c->kv);
-    for (const node *n = prefix_node_at(c->node, k); n->parent; n = n->parent)
+    for (const node *n = lg_prefix_node_at(c->node, k); n->parent; n = n->parent)
         memcpy(px->p.tokens + n->begin, n->tok, (size_t)(min64(n->end, k) - n->begin) * sizeof *n->tok);
 }
 
@@ -316,15 +316,15 @@ void lg_prefix_adopt(lg_prefix *px, uint64_t scope, const lg_prefix_match *m, in
     if (m->live && !px->live.detached) {
         (void)lg_kv_truncate(px->kv, m->k);
         if (px->live.node)
-            change_path(px, px->live.root, prefix_node_at(px->live.node, m->k), min64(px->live.end, m->k));
+            change_path(px, px->live.root, lg_prefix_node_at(px->live.node, m->k), min64(px->live.end, m->k));
     } else if (c) {
         resume_at(px, c, m->k);
         c->hits++;
         c->last_use = px->clock;
-        change_path(px, c->node->root, prefix_node_at(c->node, m->k), m->k);
+        change_path(px, c->node->root, lg_prefix_node_at(c->node, m->k), m->k);
         px->live.detached = false;
     } else {
-        root *r = prefix_root(px, scope, true);
+        root *r = lg_prefix_root(px, scope, true);
         (void)lg_kv_truncate(px->kv, 0);
         change_path(px, r, r ? &r->top : NULL, 0);
         px->live.detached = !r; // no memory for a root: nothing can be stored
@@ -357,9 +357,9 @@ int64_t lg_prefix_truncate(lg_prefix *px, int64_t pos)
             before = c->before;
             if (c->pins == 0 &&
                 c->kv.pos <= px->live.end) // what lies behind the end is another conversation's
-                prefix_unlink_cut(px, c);
+                lg_prefix_unlink_cut(px, c);
         }
-    change_path(px, px->live.root, prefix_node_at(old, pos), min64(px->live.end, pos));
+    change_path(px, px->live.root, lg_prefix_node_at(old, pos), min64(px->live.end, pos));
     lg_prefix_settle(px);
     return pos;
 }
@@ -405,8 +405,8 @@ void lg_prefix_clear(lg_prefix *px)
         for (lg_prefix_cut *c = px->cuts; c && !more; c = c->next)
             if (c->pins == 0 && !(c->node->live && c->kv.pos <= px->live.end)) {
                 node *n = c->node;
-                prefix_unlink_cut(px, c);
-                prefix_prune(px, n);
+                lg_prefix_unlink_cut(px, c);
+                lg_prefix_prune(px, n);
                 more = true;
             }
     }
@@ -442,7 +442,7 @@ int lg_prefix_slots(const lg_prefix *px, lg_prefix_slot *out, int max)
     for (const node *l = px->nodes; l; l = l->next) {
         lg_prefix_slot s;
         int at = n;
-        if (!prefix_is_slot(l))
+        if (!lg_prefix_is_slot(l))
             continue;
         describe(px, l, l->end, &s);
         while (at > 0 && !out[at - 1].live && out[at - 1].age > s.age)

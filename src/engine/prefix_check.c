@@ -36,7 +36,7 @@ static bool check_cuts(const lg_prefix *px, const node *n, sums *s)
             s->held[LG_KV_DRAFT][c->kv.draft_block[i]]++;
         s->cuts[c->kind]++;
         s->pins += c->pins;
-        s->own += prefix_cut_bytes(px->kv);
+        s->own += lg_prefix_cut_bytes(px->kv);
     }
     CHECK(n->last == before);
     return true;
@@ -113,7 +113,7 @@ static bool check_sums(const lg_prefix *px, const sums *s)
                 bytes += kv->cls[c].block_bytes;
         }
     }
-    CHECK(s->own == px->own_bytes && bytes == prefix_bytes(px));
+    CHECK(s->own == px->own_bytes && bytes == lg_prefix_bytes(px));
     CHECK(s->nodes == px->n_nodes && s->tokens == px->n_tokens);
     CHECK(s->pins == px->n_pins);
     for (int k = 0; k < LG_CUT_KINDS; k++)

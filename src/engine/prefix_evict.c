@@ -19,7 +19,7 @@ static const int most_on_path[LG_CUT_KINDS] = {
 
 // --- budget ---
 
-int prefix_spare_blocks(const lg_kv *kv, lg_kv_class_id c)
+int lg_prefix_spare_blocks(const lg_kv *kv, lg_kv_class_id c)
 {
     return kv->cls[c].n_layer > 0 ? kv->cls[c].n_blocks - kv->pool[c].max_live - 1 : 0;
 }
@@ -41,7 +41,7 @@ int lg_prefix_spare(const lg_kv_class *c, uint64_t budget, int slots, int64_t ct
     return n < (uint64_t)most ? (int)n : (int)most;
 }
 
-uint64_t prefix_bytes(const lg_prefix *px)
+uint64_t lg_prefix_bytes(const lg_prefix *px)
 {
     const lg_kv *kv = px->kv;
     const lg_kv_pool *p = kv->pool;
@@ -57,10 +57,10 @@ static bool fits(const lg_prefix *px, uint64_t bytes, int n_window, int n_draft)
     const lg_kv *kv = px->kv;
     const lg_kv_pool *p = kv->pool;
 
-    return prefix_bytes(px) + bytes <= px->p.budget_bytes &&
-           p[LG_KV_FULL].n_kept - p[LG_KV_FULL].n_shared <= prefix_spare_blocks(kv, LG_KV_FULL) &&
-           p[LG_KV_WINDOW].n_kept + n_window <= prefix_spare_blocks(kv, LG_KV_WINDOW) &&
-           p[LG_KV_DRAFT].n_kept + n_draft <= prefix_spare_blocks(kv, LG_KV_DRAFT);
+    return lg_prefix_bytes(px) + bytes <= px->p.budget_bytes &&
+           p[LG_KV_FULL].n_kept - p[LG_KV_FULL].n_shared <= lg_prefix_spare_blocks(kv, LG_KV_FULL) &&
+           p[LG_KV_WINDOW].n_kept + n_window <= lg_prefix_spare_blocks(kv, LG_KV_WINDOW) &&
+           p[LG_KV_DRAFT].n_kept + n_draft <= lg_prefix_spare_blocks(kv, LG_KV_DRAFT);
 }
 
 // --- value ---
@@ -101,7 +101,7 @@ static int64_t rows_that_die(const lg_prefix *px, const lg_prefix_cut *c)
     return n->end > from ? n->end - from : 0;
 }
 
-double prefix_score(const lg_prefix *px, const lg_prefix_cut *c)
+double lg_prefix_score(const lg_prefix *px, const lg_prefix_cut *c)
 {
     const lg_kv *kv = px->kv;
     const lg_prefix_cut *p = previous(c);
@@ -121,9 +121,9 @@ static void remove_cut(lg_prefix *px, lg_prefix_cut *c)
 {
     node *n = c->node;
 
-    prefix_unlink_cut(px, c);
+    lg_prefix_unlink_cut(px, c);
     px->evicted_cuts++;
-    prefix_prune(px, n);
+    lg_prefix_prune(px, n);
 }
 
 static bool evict_one(lg_prefix *px)
@@ -132,7 +132,7 @@ static bool evict_one(lg_prefix *px)
     double least = 0;
 
     for (lg_prefix_cut *c = px->cuts; c; c = c->next) {
-        double s = c->pins ? 0 : prefix_score(px, c);
+        double s = c->pins ? 0 : lg_prefix_score(px, c);
         if (c->pins == 0 && (!worst || s < least)) {
             worst = c;
             least = s;
@@ -144,11 +144,11 @@ static bool evict_one(lg_prefix *px)
     return true;
 }
 
-bool prefix_reserve(lg_prefix *px, uint64_t bytes, int n_window, int n_draft, bool evict)
+bool lg_prefix_reserve(lg_prefix *px, uint64_t bytes, int n_window, int n_draft, bool evict)
 {
     // what can never fit must not cost what is there
-    if (bytes > px->p.budget_bytes || n_window > prefix_spare_blocks(px->kv, LG_KV_WINDOW) ||
-        n_draft > prefix_spare_blocks(px->kv, LG_KV_DRAFT))
+    if (bytes > px->p.budget_bytes || n_window > lg_prefix_spare_blocks(px->kv, LG_KV_WINDOW) ||
+        n_draft > lg_prefix_spare_blocks(px->kv, LG_KV_DRAFT))
         return false;
     while (!fits(px, bytes, n_window, n_draft))
         if (!evict || !evict_one(px))
@@ -156,21 +156,21 @@ bool prefix_reserve(lg_prefix *px, uint64_t bytes, int n_window, int n_draft, bo
     return true;
 }
 
-void prefix_drop_leaf(lg_prefix *px, node *leaf, int64_t from)
+void lg_prefix_drop_leaf(lg_prefix *px, node *leaf, int64_t from)
 {
     lg_prefix_cut *before;
 
     for (lg_prefix_cut *c = leaf->last; c && c->kv.pos > from; c = before) {
         before = c->before;
         if (c->pins == 0)
-            prefix_unlink_cut(px, c);
+            lg_prefix_unlink_cut(px, c);
     }
-    prefix_prune(px, leaf);
+    lg_prefix_prune(px, leaf);
 }
 
 // A leaf is a conversation, unless it is next to another one: the end of an answer that was not taken up,
 // say.
-bool prefix_is_slot(const node *n)
+bool lg_prefix_is_slot(const node *n)
 {
     return n->n_child == 0 && !n->live && (!n->parent->parent || n->end - n->begin >= LG_PREFIX_BRANCH);
 }
@@ -180,7 +180,7 @@ static int slots_used(const lg_prefix *px)
     int used = px->live.node && px->live.node->parent ? 1 : 0;
 
     for (const node *n = px->nodes; n; n = n->next)
-        used += prefix_is_slot(n);
+        used += lg_prefix_is_slot(n);
     return used;
 }
 
@@ -207,7 +207,7 @@ static bool evict_slot(lg_prefix *px)
     double least = 0;
 
     for (node *n = px->nodes; n; n = n->next) {
-        if (!prefix_is_slot(n) || pinned(n))
+        if (!lg_prefix_is_slot(n) || pinned(n))
             continue;
         double s = slot_score(px, n);
         if (!worst || s < least) {
@@ -218,7 +218,7 @@ static bool evict_slot(lg_prefix *px)
     if (!worst)
         return false;
     px->evicted_slots++;
-    prefix_drop_leaf(px, worst, 0);
+    lg_prefix_drop_leaf(px, worst, 0);
     return true;
 }
 
@@ -233,7 +233,7 @@ void lg_prefix_settle(lg_prefix *px)
 
 // --- retention ---
 
-void prefix_retire(lg_prefix *px, lg_cut_kind kind)
+void lg_prefix_retire(lg_prefix *px, lg_cut_kind kind)
 {
     int left = most_on_path[kind];
     node *n = px->live.node;
@@ -247,14 +247,14 @@ void prefix_retire(lg_prefix *px, lg_cut_kind kind)
         for (lg_prefix_cut *c = n->last; c; c = before) {
             before = c->before;
             if (c->kind == kind && c->kv.pos <= px->live.end && left-- <= 0 && c->pins == 0)
-                prefix_unlink_cut(px, c); // its node is live: no row dies
+                lg_prefix_unlink_cut(px, c); // its node is live: no row dies
         }
     }
 }
 
 void lg_prefix_get_stats(const lg_prefix *px, lg_prefix_stats *out)
 {
-    *out = (lg_prefix_stats){.bytes = prefix_bytes(px),
+    *out = (lg_prefix_stats){.bytes = lg_prefix_bytes(px),
                              .budget_bytes = px->p.budget_bytes,
                              .slots = slots_used(px),
                              .slots_max = px->p.slots,

@@ -71,41 +71,41 @@ struct lg_prefix {
 
 /* --- prefix_tree.c --- */
 
-root *prefix_root(lg_prefix *px, uint64_t scope, bool make);
-node *prefix_child(const node *n, int32_t tok); /* NULL: none */
+root *lg_prefix_root(lg_prefix *px, uint64_t scope, bool make);
+node *lg_prefix_child(const node *n, int32_t tok); /* NULL: none */
 /* The deepest node that shares tokens with ids, and how many of them are shared in all. */
-node *prefix_walk(root *r, const int32_t *ids, int64_t n, int64_t *lcp);
+node *lg_prefix_walk(root *r, const int32_t *ids, int64_t n, int64_t *lcp);
 /* The live rows of [live.end, end) enter the tree. False: memory ran out on the way. */
-bool prefix_insert_live(lg_prefix *px, int64_t end);
+bool lg_prefix_insert_live(lg_prefix *px, int64_t end);
 /* Frees the rows at the end of a leaf that nothing refers to, and emptied nodes upwards; joins a node with
  * its only child. */
-void prefix_prune(lg_prefix *px, node *n);
+void lg_prefix_prune(lg_prefix *px, node *n);
 /* The cut goes; the rows it kept alive are the caller's to prune. */
-void prefix_unlink_cut(lg_prefix *px, lg_prefix_cut *c);
-void prefix_link_cut(lg_prefix *px, node *n, lg_prefix_cut *c);
-size_t prefix_cut_bytes(const lg_kv *kv); /* of the struct */
+void lg_prefix_unlink_cut(lg_prefix *px, lg_prefix_cut *c);
+void lg_prefix_link_cut(lg_prefix *px, node *n, lg_prefix_cut *c);
+size_t lg_prefix_cut_bytes(const lg_kv *kv); /* of the struct */
 /* Which node has position q of the path that ends in n. */
-node *prefix_node_at(node *n, int64_t q);
+node *lg_prefix_node_at(node *n, int64_t q);
 /* Blocks of the first q rows of the path through n. */
-void prefix_blocks(const node *n, int64_t q, int32_t *out);
+void lg_prefix_blocks(const node *n, int64_t q, int32_t *out);
 /* The live path is the first `end` rows of the path to n. */
-void prefix_set_live(lg_prefix *px, root *r, node *n, int64_t end);
+void lg_prefix_set_live(lg_prefix *px, root *r, node *n, int64_t end);
 /* An empty root that is not live goes. */
-void prefix_free_root(lg_prefix *px, root *r);
+void lg_prefix_free_root(lg_prefix *px, root *r);
 
 /* --- prefix_evict.c --- */
 
-int prefix_spare_blocks(const lg_kv *kv, lg_kv_class_id c);
-uint64_t prefix_bytes(const lg_prefix *px);
+int lg_prefix_spare_blocks(const lg_kv *kv, lg_kv_class_id c);
+uint64_t lg_prefix_bytes(const lg_prefix *px);
 /* Whether `bytes` more, in so many blocks, fit; evicts for it where it may. */
-bool prefix_reserve(lg_prefix *px, uint64_t bytes, int n_window, int n_draft, bool evict);
+bool lg_prefix_reserve(lg_prefix *px, uint64_t bytes, int n_window, int n_draft, bool evict);
 /* Cuts of a leaf go, as far as they lie behind `from` and are not pinned. (A node above it has other
  * children.) */
-void prefix_drop_leaf(lg_prefix *px, node *leaf, int64_t from);
+void lg_prefix_drop_leaf(lg_prefix *px, node *leaf, int64_t from);
 /* Whether a conversation ends here that takes a slot. */
-bool prefix_is_slot(const node *n);
+bool lg_prefix_is_slot(const node *n);
 /* Only so many cuts of a kind stay on the live path. */
-void prefix_retire(lg_prefix *px, lg_cut_kind kind);
-double prefix_score(const lg_prefix *px, const lg_prefix_cut *c);
+void lg_prefix_retire(lg_prefix *px, lg_cut_kind kind);
+double lg_prefix_score(const lg_prefix *px, const lg_prefix_cut *c);
 
 #endif

@@ -99,7 +99,7 @@ static int child_slot(const node *n, int32_t tok)
     return a;
 }
 
-node *prefix_child(const node *n, int32_t tok)
+node *lg_prefix_child(const node *n, int32_t tok)
 {
     int at = child_slot(n, tok);
 
@@ -150,7 +150,7 @@ static void remove_child(node *n, const node *child)
 
 // --- roots ---
 
-root *prefix_root(lg_prefix *px, uint64_t scope, bool make)
+root *lg_prefix_root(lg_prefix *px, uint64_t scope, bool make)
 {
     root *r = px->roots;
 
@@ -169,7 +169,7 @@ root *prefix_root(lg_prefix *px, uint64_t scope, bool make)
     return r;
 }
 
-void prefix_free_root(lg_prefix *px, root *r)
+void lg_prefix_free_root(lg_prefix *px, root *r)
 {
     root **at = &px->roots;
 
@@ -198,13 +198,13 @@ static int64_t common(const int32_t *a, const int32_t *b, int64_t n)
     return i;
 }
 
-node *prefix_walk(root *r, const int32_t *ids, int64_t n, int64_t *lcp)
+node *lg_prefix_walk(root *r, const int32_t *ids, int64_t n, int64_t *lcp)
 {
     node *at = &r->top;
     int64_t m = 0;
 
     for (;;) {
-        node *c = m < n ? prefix_child(at, ids[m]) : NULL;
+        node *c = m < n ? lg_prefix_child(at, ids[m]) : NULL;
         if (!c)
             break;
         at = c;
@@ -217,14 +217,14 @@ node *prefix_walk(root *r, const int32_t *ids, int64_t n, int64_t *lcp)
     return at;
 }
 
-node *prefix_node_at(node *n, int64_t q)
+node *lg_prefix_node_at(node *n, int64_t q)
 {
     while (n->parent && n->begin >= q)
         n = n->parent;
     return n;
 }
 
-void prefix_blocks(const node *n, int64_t q, int32_t *out)
+void lg_prefix_blocks(const node *n, int64_t q, int32_t *out)
 {
     int have = lg_kv_entries(q); // entries from here on are listed
 
@@ -238,7 +238,7 @@ void prefix_blocks(const node *n, int64_t q, int32_t *out)
     LG_ASSERT(have == 0);
 }
 
-void prefix_set_live(lg_prefix *px, root *r, node *n, int64_t end)
+void lg_prefix_set_live(lg_prefix *px, root *r, node *n, int64_t end)
 {
     root *old = px->live.root;
 
@@ -252,12 +252,12 @@ void prefix_set_live(lg_prefix *px, root *r, node *n, int64_t end)
         a->last_use = px->clock;
     }
     if (old && old != r)
-        prefix_free_root(px, old);
+        lg_prefix_free_root(px, old);
 }
 
 // --- cuts of nodes ---
 
-size_t prefix_cut_bytes(const lg_kv *kv)
+size_t lg_prefix_cut_bytes(const lg_kv *kv)
 {
     return sizeof(lg_prefix_cut) + (size_t)(lg_kv_cut_room(&kv->cls[LG_KV_WINDOW]) +
                                             lg_kv_cut_room(&kv->cls[LG_KV_DRAFT])) *
@@ -286,7 +286,7 @@ static void unhang_cut(lg_prefix_cut *c)
     *(c->after ? &c->after->before : &n->last) = c->before;
 }
 
-void prefix_link_cut(lg_prefix *px, node *n, lg_prefix_cut *c)
+void lg_prefix_link_cut(lg_prefix *px, node *n, lg_prefix_cut *c)
 {
     hang_cut(n, c);
     c->prev = NULL;
@@ -295,10 +295,10 @@ void prefix_link_cut(lg_prefix *px, node *n, lg_prefix_cut *c)
         c->next->prev = c;
     px->cuts = c;
     px->n_cuts[c->kind]++;
-    px->own_bytes += prefix_cut_bytes(px->kv);
+    px->own_bytes += lg_prefix_cut_bytes(px->kv);
 }
 
-void prefix_unlink_cut(lg_prefix *px, lg_prefix_cut *c)
+void lg_prefix_unlink_cut(lg_prefix *px, lg_prefix_cut *c)
 {
     LG_ASSERT(c->pins == 0);
     unhang_cut(c);
@@ -306,7 +306,7 @@ void prefix_unlink_cut(lg_prefix *px, lg_prefix_cut *c)
     if (c->next)
         c->next->prev = c->prev;
     px->n_cuts[c->kind]--;
-    px->own_bytes -= prefix_cut_bytes(px->kv);
+    px->own_bytes -= lg_prefix_cut_bytes(px->kv);
     lg_kv_cut_drop(px->kv, &c->kv);
     free(c);
 }
@@ -432,7 +432,7 @@ static void shorten(lg_prefix *px, node *n, int64_t end)
     px->own_bytes += node_bytes(n);
 }
 
-void prefix_prune(lg_prefix *px, node *n)
+void lg_prefix_prune(lg_prefix *px, node *n)
 {
     while (is_leaf(n)) {
         int64_t keep = n->last ? n->last->kv.pos : 0;
@@ -452,7 +452,7 @@ void prefix_prune(lg_prefix *px, node *n)
     if (n->parent && n->n_child == 1)
         join(px, n);
     else if (!n->parent)
-        prefix_free_root(px, n->root);
+        lg_prefix_free_root(px, n->root);
 }
 
 // --- growing with the live sequence ---
@@ -540,7 +540,7 @@ static bool advance(lg_prefix *px, int64_t end)
         px->live.end += same;
         return same > 0 || split(px, n, px->live.end) != NULL; // where n begins further up than it did
     }
-    node *c = prefix_child(n, *ids);
+    node *c = lg_prefix_child(n, *ids);
     if (c) {
         px->live.node = c;
         px->live.end++;
@@ -555,13 +555,13 @@ static bool advance(lg_prefix *px, int64_t end)
     return !is_leaf(n) && new_leaf(px, n, end);
 }
 
-bool prefix_insert_live(lg_prefix *px, int64_t end)
+bool lg_prefix_insert_live(lg_prefix *px, int64_t end)
 {
     if (!px->live.root) {
-        root *r = prefix_root(px, 0, true);
+        root *r = lg_prefix_root(px, 0, true);
         if (!r)
             return false;
-        prefix_set_live(px, r, &r->top, 0);
+        lg_prefix_set_live(px, r, &r->top, 0);
     }
     while (px->live.end < end)
         if (!advance(px, end))

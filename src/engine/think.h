@@ -58,8 +58,8 @@ typedef struct lg_think {
     lg_think_exit exit;
 } lg_think;
 
-/* The small-limit rule and the fit rule (api.md 1.10, 2): what a limit of `limit` tokens (<= 0: none) makes of
- * thinking, which the user asked for `explicitly` or not, and of its budget (< 0: none). */
+/* The small-limit rule and the fit rule (api.md 1.10, 2): what a limit of `limit` tokens (<= 0: none) makes
+ * of thinking, which the user asked for `explicitly` or not, and of its budget (< 0: none). */
 void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget);
 
 /* t is borrowed. max < 0: no bound; a floor `min` above the bound is lowered to it. */

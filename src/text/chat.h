@@ -94,8 +94,8 @@ LG_NODISCARD lg_status lg_chat_text(const lg_rendered *r, const lg_vocab *v, lg_
  * when the vocabulary lacks a control token that the prompt needs. */
 LG_NODISCARD lg_status lg_chat_encode(const lg_bpe *b, lg_rendered *r, lg_ids *out, lg_err *err);
 
-/* True when the reply to these ids starts inside the reasoning: of <think>, </think> and <assistant>, the last
- * one in the prompt is <think>. */
+/* True when the reply to these ids starts inside the reasoning: of <think>, </think> and <assistant>, the
+ * last one in the prompt is <think>. */
 bool lg_chat_ends_in_reasoning(const lg_vocab *v, const int32_t *ids, size_t n);
 
 #endif

@@ -159,7 +159,8 @@ static void test_foreign_parts(void **state)
         "\"input\":{}},{\"type\":\"web_search_tool_result\",\"tool_use_id\":\"s\",\"content\":[]},"
         "{\"type\":\"text\",\"text\":\"c\"}]}",
         "<assistant></think>c</assistant>\n");
-    check_turns("{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"content\":[{\"type\":\"tool_reference\","
+    check_turns("{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
+                "\"content\":[{\"type\":\"tool_reference\","
                 "\"tool_name\":\"grep\"},{\"type\":\"document\",\"source\":{\"type\":\"base64\"}}]}]}",
                 "<tool_response>grep[image]</tool_response>\n");
     render(
