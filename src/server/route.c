@@ -5,29 +5,6 @@
 
 #include <string.h>
 
-/* What is in this build. */
-#if !defined(LG_HAVE_CHAT)
-#define LG_HAVE_CHAT 0
-#endif
-#if !defined(LG_HAVE_RESPONSES)
-#define LG_HAVE_RESPONSES 0
-#endif
-#if !defined(LG_HAVE_COMPLETIONS)
-#define LG_HAVE_COMPLETIONS 0
-#endif
-#if !defined(LG_HAVE_INFILL)
-#define LG_HAVE_INFILL 0
-#endif
-#if !defined(LG_HAVE_MESSAGES)
-#define LG_HAVE_MESSAGES 0
-#endif
-#if !defined(LG_HAVE_NATIVE)
-#define LG_HAVE_NATIVE 0
-#endif
-#if !defined(LG_HAVE_UTILITIES)
-#define LG_HAVE_UTILITIES 0
-#endif
-
 #define JOB(at, setting_, d)                                                                 \
     {                                                                                        \
         .path = (at), .name = #d, .kind = LG_ROUTE_JOB, .post = true, .setting = (setting_), \
@@ -35,19 +12,10 @@
     }
 
 static const lg_route routes[] = {
-#if LG_HAVE_CHAT
     JOB("/v1/chat/completions", "openai", chat),
-#endif
-#if LG_HAVE_RESPONSES
     JOB("/v1/responses", "responses", responses),
-#endif
-#if LG_HAVE_COMPLETIONS
     JOB("/v1/completions", "openai", completions),
-#endif
-#if LG_HAVE_INFILL
     JOB("/infill", "llama", infill),
-#endif
-#if LG_HAVE_MESSAGES
     {.path = "/v1/messages",
      .name = "messages",
      .kind = LG_ROUTE_JOB,
@@ -55,11 +23,7 @@ static const lg_route routes[] = {
      .setting = "anthropic",
      .shape = LG_SHAPE_ANTHROPIC,
      .dialect = &lg_dialect_messages},
-#endif
-#if LG_HAVE_NATIVE
     JOB("/lagoon/v1/generate", "native", native),
-#endif
-#if LG_HAVE_UTILITIES
     {.path = "/v1/messages/count_tokens",
      .name = "count_tokens",
      .kind = LG_ROUTE_UTIL,
@@ -88,7 +52,6 @@ static const lg_route routes[] = {
      .setting = "llama",
      .util = lg_util_apply_template},
     {.path = "/props", .name = "props", .kind = LG_ROUTE_UTIL, .setting = "llama", .util = lg_util_props},
-#endif
     {.path = "/slots", .name = "slots", .kind = LG_ROUTE_SLOTS, .loading = true, .setting = "llama"},
     {.path = "/metrics", .name = "metrics", .kind = LG_ROUTE_METRICS, .loading = true},
     {.path = "/health", .name = "health", .kind = LG_ROUTE_HEALTH, .open = true, .loading = true},
