@@ -429,11 +429,6 @@ static void finish(lg_job *job, lg_buf *out)
     lg_sse_frame(out, NULL, LG_STR("[DONE]"));
 }
 
-static void fail(lg_job *job, const lg_api_error *e, lg_buf *out)
-{
-    lg_openai_fail(job, e, out);
-}
-
 const lg_dialect lg_dialect_chat = {.name = "chat",
                                     .setting = "openai",
                                     .shape = LG_SHAPE_OPENAI,
@@ -442,4 +437,4 @@ const lg_dialect lg_dialect_chat = {.name = "chat",
                                     .open = open_stream,
                                     .event = event,
                                     .finish = finish,
-                                    .fail = fail};
+                                    .fail = lg_openai_fail};

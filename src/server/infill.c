@@ -125,11 +125,6 @@ static void finish(lg_job *job, lg_buf *out)
         lg_sse_end(out);
 }
 
-static void fail(lg_job *job, const lg_api_error *e, lg_buf *out)
-{
-    lg_openai_fail(job, e, out);
-}
-
 const lg_dialect lg_dialect_infill = {.name = "infill",
                                       .setting = "llama",
                                       .shape = LG_SHAPE_OPENAI,
@@ -138,4 +133,4 @@ const lg_dialect lg_dialect_infill = {.name = "infill",
                                       .open = open_stream,
                                       .event = event,
                                       .finish = finish,
-                                      .fail = fail};
+                                      .fail = lg_openai_fail};

@@ -164,7 +164,7 @@ void lg_openai_logprob_json(lg_jsonw *w, const lg_vocab *v, const lg_job_event *
     lg_jsonw_close(w, '}');
 }
 
-void lg_openai_fail(const lg_job *job, const lg_api_error *e, lg_buf *out)
+void lg_openai_fail(lg_job *job, const lg_api_error *e, lg_buf *out)
 {
     lg_sse_begin(out, NULL);
     lg_api_error_json(e, LG_SHAPE_OPENAI, job->request_id, out);

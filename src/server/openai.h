@@ -46,7 +46,7 @@ void lg_openai_logprob_json(lg_jsonw *w, const lg_vocab *v, const lg_job_event *
 /* A log-probability as JSON can carry it. */
 double lg_openai_logprob(float v);
 /* The error as an event, then the end of the stream (Chat, Completions). */
-void lg_openai_fail(const lg_job *job, const lg_api_error *e, lg_buf *out);
+void lg_openai_fail(lg_job *job, const lg_api_error *e, lg_buf *out);
 /* max_completion_tokens > max_tokens > max_output_tokens. *given tells whether one was there. */
 LG_NODISCARD lg_status lg_openai_limit(const lg_json *body, int64_t *limit, bool *given, lg_api_error *e);
 /* Fields that begin every object: id, created, and whether it streams. */
