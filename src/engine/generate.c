@@ -544,6 +544,7 @@ static lg_status decode(gen *g, size_t n_prompt, lg_err *err)
 
     if (g->p->max_tokens > 0 && g->p->max_tokens < limit)
         limit = g->p->max_tokens;
+    lg_think_limit(&g->think, limit);
     g->stats->end = LG_END_LENGTH;
     while (!done && g->stats->output_tokens < limit) {
         if (cancelled(g))

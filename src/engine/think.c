@@ -86,9 +86,15 @@ void lg_think_tables_free(lg_think_tables *t)
     *t = (lg_think_tables){0};
 }
 
+// What a reply of `limit` tokens keeps for its answer.
+static int64_t reserve(int64_t limit)
+{
+    return limit / 4 > BUDGET_MIN ? limit / 4 : BUDGET_MIN;
+}
+
 void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *budget)
 {
-    int64_t reserve;
+    int64_t keep;
 
     if (!*thinking || limit <= 0)
         return;
@@ -98,10 +104,10 @@ void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *bud
     }
     if (*budget < 0)
         return;
-    reserve = limit / 4 > BUDGET_MIN ? limit / 4 : BUDGET_MIN;
-    if (*budget + reserve <= limit)
+    keep = reserve(limit);
+    if (*budget + keep <= limit)
         return;
-    *budget = limit - reserve;
+    *budget = limit - keep;
     if (*budget < BUDGET_MIN)
         *budget = -1;
 }
@@ -109,6 +115,12 @@ void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *bud
 void lg_think_init(lg_think *k, const lg_think_tables *t, const lg_vocab *v, int64_t max, int64_t min)
 {
     *k = (lg_think){.t = t, .v = v, .max = max, .min = max >= 0 && min > max ? max : min};
+}
+
+void lg_think_limit(lg_think *k, int64_t limit)
+{
+    if (k->max > 0 && limit > reserve(limit))
+        k->close_at = limit - reserve(limit) / 2;
 }
 
 // Position of n on the way from `from` to `to`, 0 to 1.
@@ -171,7 +183,7 @@ int32_t lg_think_before(lg_think *k, bool inside, lg_edit *e)
     k->was_inside = inside;
     if (!inside || k->t->end_think < 0)
         return -1;
-    if (k->max == 0) {
+    if (k->max == 0 || (k->close_at > 0 && k->seen >= k->close_at)) {
         k->forcing = true;
         return k->t->end_think;
     }
@@ -214,6 +226,7 @@ static lg_think_exit how(const lg_think *k, int32_t id, bool lifted)
 
 void lg_think_after(lg_think *k, int32_t id, bool lifted, bool inside)
 {
+    k->seen++;
     if (!k->was_inside)
         return;
     if (k->forcing)

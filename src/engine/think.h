@@ -48,6 +48,8 @@ typedef struct lg_think {
     const lg_think_tables *t;
     const lg_vocab *v;
     int64_t max, min; /* max < 0: no bound */
+    int64_t seen;     /* tokens of the reply so far */
+    int64_t close_at; /* reasoning that goes on when `seen` is this is closed at once; 0: never */
     int64_t n;        /* reasoning tokens generated, injected ones not counted */
     int64_t injected; /* tokens that were not the model's choice */
     lg_think_phase phase;
@@ -64,6 +66,9 @@ void lg_think_rules(bool explicitly, int64_t limit, bool *thinking, int64_t *bud
 
 /* t is borrowed. max < 0: no bound; a floor `min` above the bound is lowered to it. */
 void lg_think_init(lg_think *k, const lg_think_tables *t, const lg_vocab *v, int64_t max, int64_t min);
+/* A bounded reasoning leaves at least half of the reserve of the fit rule to the answer: the way out of it
+ * takes tokens too. `limit`: most tokens of the whole reply. */
+void lg_think_limit(lg_think *k, int64_t limit);
 /* Before each token. `inside`: the parser is in the reasoning. Returns the id that must come, or -1 and adds
  * what the bounds want to `e` (which lg_edit_init prepared). */
 int32_t lg_think_before(lg_think *k, bool inside, lg_edit *e);

@@ -17,7 +17,7 @@ const tools = [{ name: 'lookup', description: 'look it up',
                  input_schema: { type: 'object', properties: { what: { type: 'string' }, n: { type: 'integer' } } } }];
 const ask = { model: 'claude-test', max_tokens: 2000, messages: [user('What is it?')], tools };
 const brief = { model: 'claude-test', max_tokens: 4, thinking: { type: 'disabled' }, messages: [user('Go.')] };
-const endless = { ...brief, max_tokens: 3000 };
+const endless = { ...brief, max_tokens: 12000 }; // seconds on any machine
 const bare = (content) => content.map(({ id, signature, ...rest }) => rest);
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -144,7 +144,7 @@ const steps = {
   },
 
   async 'patience'() {
-    await fails(() => client(test.loop, { timeout: 400 }).messages.create(endless), sdk.APIConnectionTimeoutError);
+    await fails(() => client(test.loop, { timeout: 200 }).messages.create(endless), sdk.APIConnectionTimeoutError);
   },
 
   async 'abort'() {

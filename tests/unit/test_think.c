@@ -200,6 +200,26 @@ static void a_bound_of_zero(void **state)
     assert_int_equal(k.injected, 1);
 }
 
+// The way out would take more than the reply may have: half of the reserve stays for the answer.
+static void room_for_the_answer(void **state)
+{
+    lg_think k;
+    lg_edit e;
+    int n = 0;
+
+    (void)state;
+    lg_think_init(&k, &tables, vocab, 225, 0);
+    lg_think_limit(&k, 300); // keeps 75
+    while (step(&k, word, &e) != 19)
+        n++;
+    assert_int_equal(n, 300 - 75 / 2);
+    assert_int_equal(k.exit, LG_THINK_FORCED);
+    lg_think_init(&k, &tables, vocab, -1, 0); // no bound, no promise
+    lg_think_limit(&k, 300);
+    for (int i = 0; i < 400; i++)
+        assert_int_equal(step(&k, word, &e), word);
+}
+
 static void the_floor(void **state)
 {
     lg_think k;
@@ -252,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_sentence_ends_the_wait),
         cmocka_unit_test(how_it_ended),
         cmocka_unit_test(a_bound_of_zero),
+        cmocka_unit_test(room_for_the_answer),
         cmocka_unit_test(the_floor),
         cmocka_unit_test(banned_strings),
     };
