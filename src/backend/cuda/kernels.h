@@ -24,6 +24,7 @@ extern "C" {
 enum {
     LG_CU_EXACT_ROWS = 16, /* up to here a row's bits do not depend on the number of rows */
     LG_CU_PARTS = 4,
+    LG_CU_FEW_COLS = 4,    /* entries of a group when there are few rows */
     LG_CU_SPAN = 256,      /* positions of an attention node, at multiples of itself */
     LG_CU_TILES = 65535,   /* grouped products: most tiles of a launch (a grid's limit) */
     LG_CU_ROWS = 65535,    /* of a step, for the same reason */
@@ -119,7 +120,7 @@ void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part
 /* gemm.cu: any number of rows */
 void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
 
-/* moe.cu */
+/* route.cu */
 typedef struct lg_cu_route {
     lg_tensor h;
     const float *router, *bias; /* bias or NULL */
@@ -130,6 +131,8 @@ typedef struct lg_cu_route {
     float *w;
 } lg_cu_route;
 void lg_cu_route_op(lg_cu *c, const lg_cu_route *a);
+void lg_cu_route_many(lg_cu *c, const lg_cu_route *a); /* route_many.cu: more than LG_CU_EXACT_ROWS rows */
+/* moe.cu */
 typedef struct lg_cu_ffn {
     lg_cu_mat gate, up, down;
 } lg_cu_ffn;
@@ -141,6 +144,11 @@ typedef struct lg_cu_moe {
     int k;
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
+void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
+/* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */
+void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *a, int tile_rows);
+/* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries */
+void lg_cu_moe_sum(lg_cu *c, const lg_cu_moe *a);
 /* gemm.cu, for moe.cu: silu(gate x) * up x of the tiles in c->group (dense: of all rows) to c->mid, then
  * down to c->expert_out + out_at * hidden; tile_rows as the tiles were cut. */
 int lg_cu_gemm_tile_rows(const lg_cu *c, const lg_cu_ffn *f, int n_expert, int k);
@@ -168,6 +176,7 @@ typedef struct lg_cu_attn {
     int kv_layer, n_head;
 } lg_cu_attn;
 void lg_cu_attention(lg_cu *c, const lg_cu_attn *a, bool quantise);
+int lg_cu_max_spans(int64_t ctx, int window); /* that a row of attention can see */
 size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim);
 
 /* sample.cu */

@@ -13,7 +13,7 @@ struct kv_args {
     int type, window, n_kv_head, head_dim;
 };
 
-static kv_args kv_of(const lg_cu *c, const lg_kv_class *kv, int layer)
+static inline kv_args kv_of(const lg_cu *c, const lg_kv_class *kv, int layer)
 {
     kv_args a = {};
 
