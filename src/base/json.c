@@ -37,7 +37,9 @@ struct lg_json_doc {
     lg_buf numbers;
     lg_arena nodes;
     lg_json root;
+    size_t n_members;
     bool repaired;
+    lg_buf written; // the text, if the tree is not what it says
 };
 
 static int compare_keys(lg_str a, lg_str b)
@@ -78,6 +80,7 @@ static bool lay_object(lg_json_doc *doc, json_t *from, lg_json *to)
 
     if (!m)
         return false;
+    doc->n_members += n;
     for (void *it = json_object_iter(from); it; it = json_object_iter_next(from, it), i++) {
         m[i].key = (lg_str){json_object_iter_key(it), json_object_iter_key_len(it)};
         if (!lay(doc, json_object_iter_value(it), &m[i].value))
@@ -116,6 +119,14 @@ static bool lay(lg_json_doc *doc, json_t *from, lg_json *to)
     return false;
 }
 
+static bool keep_text(lg_json_doc *doc, lg_str text, size_t n_keys)
+{
+    if (!doc->repaired && n_keys == doc->n_members)
+        return true;
+    lg_buf_init(&doc->written, SIZE_MAX / 2);
+    return lg_buf_adds(&doc->written, text) && lg_buf_z(&doc->written);
+}
+
 lg_status lg_json_parse(lg_str text, const lg_json_limits *lim, lg_json_doc **out, lg_err *err)
 {
     lg_json_scan scan;
@@ -134,7 +145,7 @@ lg_status lg_json_parse(lg_str text, const lg_json_limits *lim, lg_json_doc **ou
     lg_buf_init(&scan.numbers, 0); // taken
     doc->repaired = scan.repaired;
     doc->tree = json_loadb(scan.text.p, scan.text.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-    if (!doc->tree || !lay(doc, doc->tree, &doc->root)) {
+    if (!doc->tree || !lay(doc, doc->tree, &doc->root) || !keep_text(doc, text, scan.n_keys)) {
         st = LG_FAIL(err, LG_E_NOMEM, "out of memory while reading JSON");
         goto out;
     }
@@ -152,6 +163,7 @@ void lg_json_free(lg_json_doc *doc)
         return;
     json_decref(doc->tree);
     lg_buf_free(&doc->numbers);
+    lg_buf_free(&doc->written);
     lg_arena_free(&doc->nodes);
     free(doc);
 }
@@ -164,6 +176,99 @@ const lg_json *lg_json_root(const lg_json_doc *doc)
 bool lg_json_repaired(const lg_json_doc *doc)
 {
     return doc->repaired;
+}
+
+// The way from a node down to another: which element or member, level by level.
+typedef struct way {
+    const lg_json *node[LG_JSON_DEPTH_CAP + 1];
+    size_t child[LG_JSON_DEPTH_CAP + 1];
+    int depth;
+} way;
+
+static bool find_way(const lg_json *root, const lg_json *to, way *w)
+{
+    w->depth = 0;
+    w->node[0] = root;
+    w->child[0] = 0;
+    while (w->node[w->depth] != to) {
+        const lg_json *at = w->node[w->depth];
+        size_t i = w->child[w->depth];
+
+        if (i < at->n && (at->kind == LG_JSON_ARRAY || at->kind == LG_JSON_OBJECT)) {
+            w->node[++w->depth] = at->kind == LG_JSON_ARRAY ? &at->items[i] : &at->members[i].value;
+            w->child[w->depth] = 0;
+        } else if (w->depth == 0) {
+            return false;
+        } else {
+            w->child[--w->depth]++;
+        }
+    }
+    return true;
+}
+
+// Is the string at p, up to end, this key?
+static bool spells(const char *p, const char *end, lg_str key)
+{
+    lg_str raw = {p + 1, (size_t)(end - p) - 2};
+    lg_json_limits lim = {.max_bytes = SIZE_MAX, .max_depth = 2, .repair = true};
+    lg_json_doc *doc;
+    lg_str text = {0};
+    bool simple = true, same;
+
+    if (lg_str_eq(raw, key))
+        return true;
+    for (size_t i = 0; i < raw.n && simple; i++)
+        simple = raw.p[i] != '\\' && (unsigned char)raw.p[i] < 0x80;
+    // as a key, where a NUL is repaired too
+    lg_buf b;
+    lg_buf_init(&b, SIZE_MAX / 2);
+    if (simple || !lg_buf_addc(&b, '{') || !lg_buf_add(&b, p, (size_t)(end - p)) || !lg_buf_addz(&b, ":0}") ||
+        lg_json_parse(lg_buf_str(&b), &lim, &doc, NULL) != LG_OK) {
+        lg_buf_free(&b);
+        return false;
+    }
+    (void)lg_json_member(&doc->root, 0, &text);
+    same = lg_str_eq(text, key);
+    lg_json_free(doc);
+    lg_buf_free(&b);
+    return same;
+}
+
+// The value of child i of the container `at`, which is written at p. Of repeated names the last one counts.
+static const char *into(const char *p, const lg_json *at, size_t i)
+{
+    const char *found = NULL;
+
+    p = lg_json_skip_space(p + 1);
+    if (at->kind == LG_JSON_ARRAY) {
+        for (; i > 0; i--)
+            p = lg_json_skip_space(lg_json_skip_space(lg_json_skip_value(p)) + 1);
+        return p;
+    }
+    while (*p != '}') {
+        const char *end = lg_json_skip_string(p);
+        const char *value = lg_json_skip_space(lg_json_skip_space(end) + 1);
+        if (spells(p, end, at->members[i].key))
+            found = value;
+        p = lg_json_skip_space(lg_json_skip_value(value));
+        p = *p == ',' ? lg_json_skip_space(p + 1) : p;
+    }
+    return found;
+}
+
+lg_str lg_json_written(const lg_json_doc *doc, const lg_json *j)
+{
+    const char *p = doc->written.p;
+    way w;
+
+    if (!p || !j || !find_way(&doc->root, j, &w))
+        return (lg_str){0};
+    if (lg_str_starts(lg_buf_str(&doc->written), LG_STR("\xEF\xBB\xBF")))
+        p += 3;
+    p = lg_json_skip_space(p);
+    for (int i = 0; i < w.depth && p; i++)
+        p = into(p, w.node[i], w.child[i]);
+    return p ? (lg_str){p, (size_t)(lg_json_skip_value(p) - p)} : (lg_str){0};
 }
 
 lg_json_kind lg_json_kind_of(const lg_json *j)

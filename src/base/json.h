@@ -29,7 +29,8 @@ typedef struct lg_json_limits {
 } lg_json_limits;
 
 /* Errors say line and column. Duplicate keys: last value, first position. Trailing garbage is an error; a
- * UTF-8 byte order mark in front is skipped. The text is not needed afterwards. NUL in a key becomes U+FFFD
+ * UTF-8 byte order mark in front is skipped. The text is not needed afterwards; the document keeps a copy of
+ * one that it changed. NUL in a key becomes U+FFFD
  * like ill-formed UTF-8. Nesting beyond max_depth, and beyond 2000 in any case, is LG_E_LIMIT, as are the
  * other limits. */
 LG_NODISCARD lg_status lg_json_parse(lg_str text, const lg_json_limits *lim, lg_json_doc **out, lg_err *err);
@@ -37,6 +38,10 @@ void lg_json_free(lg_json_doc *doc); /* takes NULL */
 const lg_json *lg_json_root(const lg_json_doc *doc);
 /* True when repair changed anything. */
 bool lg_json_repaired(const lg_json_doc *doc);
+/* What was written for node j of a document that is not as it was written, because it was repaired or names
+ * were repeated in it: the text of j. Of other documents, and for a node of another one, an empty slice. As
+ * slow as looking at the whole document. */
+lg_str lg_json_written(const lg_json_doc *doc, const lg_json *j);
 
 lg_json_kind lg_json_kind_of(const lg_json *j); /* NULL gives LG_JSON_NULL */
 bool lg_json_is(const lg_json *j, lg_json_kind kind);

@@ -299,6 +299,7 @@ static lg_status token(scan *s, state *st)
         if (c != '"')
             return fail(s, "a key in double quotes is needed here");
         *st = WANT_COLON;
+        s->out->n_keys++;
         return string(s, true);
     case WANT_COLON:
         if (c != ':')
@@ -349,4 +350,42 @@ void lg_json_scan_free(lg_json_scan *s)
 {
     lg_buf_free(&s->text);
     lg_buf_free(&s->numbers);
+}
+
+const char *lg_json_skip_space(const char *p)
+{
+    while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
+        p++;
+    return p;
+}
+
+const char *lg_json_skip_string(const char *p)
+{
+    for (p++; *p != '"'; p++)
+        p += *p == '\\';
+    return p + 1;
+}
+
+const char *lg_json_skip_value(const char *p)
+{
+    int depth = 0;
+
+    do {
+        p = lg_json_skip_space(p);
+        if (*p == '"') {
+            p = lg_json_skip_string(p);
+        } else if (*p == '{' || *p == '[') {
+            depth++;
+            p++;
+        } else if (*p == '}' || *p == ']') {
+            depth--;
+            p++;
+        } else if (*p == ',' || *p == ':') {
+            p++;
+        } else {
+            while (*p && !strchr(" \t\r\n,]}", *p))
+                p++;
+        }
+    } while (depth > 0);
+    return p;
 }

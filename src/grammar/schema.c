@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/json_scan.h"
+
 typedef enum kind {
     K_NOTE, // annotation, or not ours
     K_TYPE,
@@ -402,44 +404,6 @@ void lg_schema_check(lg_compiler *c, uint32_t node)
 
 // --- reading ---
 
-static const char *skip_string(const char *p)
-{
-    for (p++; *p != '"'; p++)
-        p += *p == '\\';
-    return p + 1;
-}
-
-static const char *skip_space(const char *p)
-{
-    while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
-        p++;
-    return p;
-}
-
-static const char *skip_value(const char *p)
-{
-    int depth = 0;
-
-    do {
-        p = skip_space(p);
-        if (*p == '"') {
-            p = skip_string(p);
-        } else if (*p == '{' || *p == '[') {
-            depth++;
-            p++;
-        } else if (*p == '}' || *p == ']') {
-            depth--;
-            p++;
-        } else if (*p == ',' || *p == ':') {
-            p++;
-        } else {
-            while (*p && !strchr(" \t\r\n,]}", *p))
-                p++;
-        }
-    } while (depth > 0);
-    return p;
-}
-
 LG_NORETURN static void repeated(lg_compiler *c, const char *p, const lg_json *j, uint32_t node)
 {
     lg_json_limits lim = {.max_bytes = LG_SCHEMA_MAX_BYTES + 2, .max_depth = 2};
@@ -448,8 +412,8 @@ LG_NORETURN static void repeated(lg_compiler *c, const char *p, const lg_json *j
     for (size_t i = 0;; i++) {
         const char *end;
         lg_str key = {0}, decoded;
-        p = skip_space(p + 1); // behind "{" or ","
-        end = skip_string(p);
+        p = lg_json_skip_space(p + 1); // behind "{" or ","
+        end = lg_json_skip_string(p);
         if (lg_json_parse((lg_str){p, (size_t)(end - p)}, &lim, &doc, NULL) != LG_OK)
             lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA, "a name occurs twice in one object");
         lg_compile_own(c, doc);
@@ -460,7 +424,7 @@ LG_NORETURN static void repeated(lg_compiler *c, const char *p, const lg_json *j
             c->at_key[0] = decoded;
             lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA, "a name occurs twice in one object");
         }
-        p = skip_space(skip_value(skip_space(skip_space(end) + 1)));
+        p = lg_json_skip_space(lg_json_skip_value(lg_json_skip_space(lg_json_skip_space(end) + 1)));
     }
 }
 
@@ -472,27 +436,27 @@ static const char *compare_text(lg_compiler *c, const char *p, const lg_json *j,
     bool object = *p == '{';
 
     if (*p != '{' && *p != '[')
-        return skip_value(p);
-    for (const char *q = skip_space(p + 1); *q != '}' && *q != ']'; n++) {
+        return lg_json_skip_value(p);
+    for (const char *q = lg_json_skip_space(p + 1); *q != '}' && *q != ']'; n++) {
         if (object)
-            q = skip_space(skip_string(q)) + 1;
-        q = skip_space(skip_value(q));
-        q = *q == ',' ? skip_space(q + 1) : q;
+            q = lg_json_skip_space(lg_json_skip_string(q)) + 1;
+        q = lg_json_skip_space(lg_json_skip_value(q));
+        q = *q == ',' ? lg_json_skip_space(q + 1) : q;
     }
     lg_compile_work(c, n);
     if (n != lg_json_len(j))
         repeated(c, p, j, node);
-    for (p = skip_space(p + 1); i < n; i++) {
+    for (p = lg_json_skip_space(p + 1); i < n; i++) {
         if (object)
-            p = skip_space(skip_string(p)) + 1;
-        p = skip_space(p);
+            p = lg_json_skip_space(lg_json_skip_string(p)) + 1;
+        p = lg_json_skip_space(p);
         if (*p == '{' || *p == '[')
             p = compare_text(c, p, object ? lg_json_member(j, i, NULL) : lg_json_at(j, i),
                              lg_schema_at(c, node, i));
         else
-            p = skip_value(p);
-        p = skip_space(p);
-        p = *p == ',' ? skip_space(p + 1) : p;
+            p = lg_json_skip_value(p);
+        p = lg_json_skip_space(p);
+        p = *p == ',' ? lg_json_skip_space(p + 1) : p;
     }
     return p + 1;
 }
@@ -548,6 +512,6 @@ void lg_schema_read(lg_compiler *c, lg_str text)
     memcpy(copy, text.p, text.n);
     p = copy + (lg_str_starts(text, LG_STR("\xef\xbb\xbf")) ? 3 : 0);
     c->root = lg_schema_node(c, lg_json_root(c->doc), LG_NONE, (lg_str){0}, 0);
-    (void)compare_text(c, skip_space(p), lg_json_root(c->doc), c->root);
+    (void)compare_text(c, lg_json_skip_space(p), lg_json_root(c->doc), c->root);
     read_dialect(c);
 }

@@ -16,13 +16,39 @@ static lg_status no_memory(const lg_job *job, lg_api_error *e)
                        job->arena.limit);
 }
 
-// A JSON value as text, in the arena.
-static lg_status dump(const lg_json *j, lg_job *job, lg_str *out, lg_api_error *e)
+// Drops the blanks between the values of a JSON text.
+static void squeeze(lg_buf *b)
 {
+    size_t n = 0;
+    bool inside = false;
+
+    for (size_t i = 0; i < b->n; i++) {
+        char c = b->p[i];
+        if (!inside && c == ' ')
+            continue;
+        if (c == '"')
+            inside = !inside;
+        b->p[n++] = c;
+        if (inside && c == '\\' && i + 1 < b->n)
+            b->p[n++] = b->p[++i];
+    }
+    b->n = n;
+}
+
+// A JSON value as text, in the arena. What the request's reader has mended (repeated names, halves of
+// surrogate pairs) is a fault in a schema: there it is the text that was sent.
+static lg_status text_of(const lg_json *j, lg_job *job, lg_str *out, lg_api_error *e)
+{
+    lg_str written = job->doc ? lg_json_written(job->doc, j) : (lg_str){0};
     lg_buf b;
 
     lg_buf_init(&b, job->arena.limit);
-    (void)lg_json_dump(j, &b);
+    if (written.n) {
+        (void)lg_buf_adds(&b, written);
+    } else {
+        (void)lg_json_dump(j, &b);
+        squeeze(&b);
+    }
     *out = (lg_str){b.failed ? NULL : lg_arena_dup(&job->arena, b.p, b.n), b.n};
     lg_buf_free(&b);
     return out->p ? LG_OK : no_memory(job, e);
@@ -38,7 +64,7 @@ static lg_status schema_text(const lg_format *f, lg_job *job, lg_str *out, lg_ap
         (void)snprintf(e->code, sizeof e->code, "%s", lg_grammar_code_name(LG_GRAMMAR_INVALID_SCHEMA));
         return LG_E_INPUT;
     }
-    return dump(f->schema, job, out, e);
+    return text_of(f->schema, job, out, e);
 }
 
 static lg_status choices(const lg_json *list, lg_job *job, lg_constraint_spec *spec, lg_api_error *e)
@@ -80,7 +106,7 @@ static lg_status tool_specs(const lg_chat_request *r, lg_job *job, lg_constraint
         else
             tool[i].mode = may_call(&r->choice, tool[i].name) ? LG_TOOL_TYPED : LG_TOOL_OFF;
         if (tools->tool[i].parameters && tool[i].mode == LG_TOOL_TYPED)
-            LG_TRY(dump(tools->tool[i].parameters, job, &tool[i].parameters, e));
+            LG_TRY(text_of(tools->tool[i].parameters, job, &tool[i].parameters, e));
     }
     spec->tool = tool;
     spec->n_tool = tools->n;

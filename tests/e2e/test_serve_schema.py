@@ -241,6 +241,26 @@ class Schema(lib.Case):
             self.assertEqual(r.status, 400, r.body)
             self.assertIn("cannot be combined with tools", r.error()["message"])
 
+    def test_faults_of_the_text(self):
+        """What a JSON reader mends in silence is a fault in a schema; the rest of a request may have it."""
+        texts = (('{"type": "object", "properties": {"a/": {"type": "string", "type": "null"}}}', "/properties/a~1/type"),
+                 ('{"type": "object", "t\\u0079pe": "array"}', "/type"), ('{"enum": ["\\ud800"]}', "surrogate"))
+        for d in DIALECTS:
+            for text, place in texts:
+                body = json.dumps(d.body("x", False, max_tokens=9, **d.format("@")))
+                r = self.s.post(d.path, body.replace('"@"', text).encode())
+                self.assertEqual(r.status, 400, (d.path, text, r.body))
+                self.assertIn(place, r.error()["message"])
+                if not isinstance(d, Messages):
+                    self.assertEqual((r.error()["code"], r.error()["param"][:len(d.param)]), ("invalid_schema", d.param))
+                body = json.dumps(d.body("x", False, max_tokens=9, **d.tools("weather"))).replace(json.dumps(PARAMETERS), text)
+                r = self.s.post(d.path, body.encode())
+                self.assertEqual(r.status, 400, (d.path, text, r.body))
+                self.assertIn("/tools/0/function/parameters" + (place if place[0] == "/" else ""), r.error()["message"])
+            body = json.dumps(d.body("x", False, max_tokens=40, **d.format({"enum": [7]})))
+            r = self.s.post(d.path, body.replace('"x"', '"x\\ud800"').encode())
+            self.assertEqual((r.status, d.read(r)[0]), (200, "7"), r.body)
+
     def test_prefix(self):
         schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}},
                   "required": ["n"], "additionalProperties": False}

@@ -13,7 +13,7 @@
 
 #include "feed.h"
 
-enum { TEXT_MAX = 4 << 20, MOST = 3000 };
+enum { TEXT_MAX = 4 << 20, MOST = 1000 };
 
 static void refused(const lg_grammar_error *why, const lg_err *err, lg_buf *out)
 {

@@ -37,15 +37,17 @@ function packages() {
 }
 
 const { Draft2020, Draft7, Draft4, formats } = packages();
-const judgeOf = { 2020: Draft2020, 7: Draft7, 4: Draft4 };
-
-function judge(draft, schema) {
-  // one for each schema: ajv remembers what it has seen
-  const ajv = new judgeOf[draft]({
+const judges = Object.fromEntries(Object.entries({ 2020: Draft2020, 7: Draft7, 4: Draft4 }).map(([draft, Judge]) => {
+  const ajv = new Judge({
     strict: false, unicodeRegExp: true, validateFormats: true, multipleOfPrecision: 9, logger: false,
   });
   formats(ajv);
-  return ajv.compile(schema);
+  return [draft, ajv];
+}));
+
+function judge(draft, schema) {
+  judges[draft].removeSchema(); // all that it has seen, its own meta-schemas aside
+  return judges[draft].compile(schema);
 }
 
 // --- random schemas ---

@@ -274,6 +274,42 @@ static void repairs(void **state)
     lg_json_free(doc);
 }
 
+// The text behind a node of a document that was not taken as it was written.
+static void written(void **state)
+{
+    static const struct {
+        const char *in, *way, *out; // way: names of members, digits for elements
+    } cases[] = {
+        {"{\"a\": {\"x\":1}}", "a", ""}, // nothing was changed
+        {"\xEF\xBB\xBF {\"s\" : {\"q\":1, \"q\":[2]} }", "s", "{\"q\":1, \"q\":[2]}"},
+        {"{\"a\":1,\"b\":[0,{\"k\" : \"}\\\"\" }],\"a\":2}", "b1", "{\"k\" : \"}\\\"\" }"},
+        {"{\"a\":1,\"b\":{},\"\\u0061\":{\"z\":\"\"}}", "a", "{\"z\":\"\"}"}, // the last one counts
+        {"{\"a\":{\"z\":1},\"b\":0,\"a\":{\"z\":2,\"z\":3}}", "az", "3"},
+        {"{\"a\":\"\\ud800\",\"b\":[ null,-1.50 ]}", "b1", "-1.50"},
+        {"{\"a\":\"\\ud800\",\"b\":[]}", "a", "\"\\ud800\""},
+        {"{\"\xC3\xA9\\u0000\":[{}],\"c\":\"\xFF\"}", "\xC3\xA9\xEF\xBF\xBD", "[{}]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lg_json_doc *doc = parse(lg_str_of(cases[i].in), &lenient);
+        lg_json_doc *other;
+        const lg_json *j = lg_json_root(doc);
+        for (const char *w = cases[i].way; *w;) {
+            size_t n = (unsigned char)*w < 0x80 ? 1 : strlen(w);
+            j = lg_json_is(j, LG_JSON_ARRAY) ? lg_json_at(j, (size_t)(*w - '0'))
+                                             : lg_json_getn(j, (lg_str){w, n});
+            w += n;
+        }
+        assert_non_null(j);
+        assert_true(lg_str_eqz(lg_json_written(doc, j), cases[i].out));
+        other = parse(LG_STR("{}"), &strict);
+        assert_str(lg_json_written(doc, lg_json_root(other)), "");
+        lg_json_free(other);
+        lg_json_free(doc);
+    }
+}
+
 static void refusals(void **state)
 {
     static const struct {
@@ -397,7 +433,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dumps),    cmocka_unit_test(number_forms), cmocka_unit_test(floats_are_shortest),
         cmocka_unit_test(integers), cmocka_unit_test(accessors),       cmocka_unit_test(large_object),
-        cmocka_unit_test(repairs),  cmocka_unit_test(refusals),     cmocka_unit_test(limits),
+        cmocka_unit_test(repairs),  cmocka_unit_test(written),      cmocka_unit_test(refusals),
+        cmocka_unit_test(limits),
         cmocka_unit_test(quote_any_bytes), cmocka_unit_test(every_allocation),
     };
 
