@@ -170,11 +170,24 @@ typedef struct lg_ops {
     void (*tap)(lg_backend *b, const lg_tensor *dst, const lg_tensor *x);
 } lg_ops;
 
+/* Copies of KV blocks in memory of the host, for a device with memory of its own. They run beside the steps,
+ * in the order in which they were enqueued; a failure is sticky like an op's. */
+typedef struct lg_images {
+    /* memory that the device copies to and from at the speed of the bus */
+    lg_status (*alloc)(lg_backend *b, size_t bytes, void **out, lg_err *err);
+    void (*release)(lg_backend *b, void *p); /* waits for the copies */
+    /* n bytes at `off` of device memory, as the work enqueued before leaves them, to an image */
+    void (*out)(lg_backend *b, const lg_mem *m, size_t off, void *image, size_t n);
+    void (*in)(lg_backend *b, const lg_mem *m, size_t off, const void *image, size_t n);
+    void (*fence)(lg_backend *b); /* work enqueued from now on waits for the copies enqueued before */
+} lg_images;
+
 typedef struct lg_device_info {
     char name[96];         /* "CPU, AVX2, 8 threads", "NVIDIA H200" */
     const char *kind;      /* "cpu", "cuda", "metal" */
     uint64_t total_bytes;  /* memory that weights, KV and scratch may use in all */
     uint64_t free_bytes;   /* of it, free now */
+    uint64_t image_bytes;  /* host memory that images may use; 0 without them */
     bool maps_weights;     /* weights may stay in the file map */
     int max_rows;          /* preferred prefill chunk */
 } lg_device_info;
@@ -191,6 +204,7 @@ struct lg_backend {
      * to the system. NULL: memory is taken when it is allocated, not when it is written, and never given
      * back. */
     void (*discard)(lg_backend *b, const lg_mem *m, size_t off, size_t bytes);
+    const lg_images *images; /* NULL: what the host and the device use is one memory */
     /* this device's ceilings, measured now (about a second each): read bandwidth in bytes/s, and operations/s
      * (two per multiply-add) of the instruction that prefill kernels use */
     double (*measure_bandwidth)(lg_backend *b);

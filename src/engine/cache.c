@@ -137,7 +137,7 @@ int64_t lg_cache_begin(lg_engine *e, const lg_cache_ask *ask, int64_t most, bool
     return m.k;
 }
 
-void lg_cache_rows(lg_engine *e, int n)
+static void cut_rows(lg_engine *e, int n)
 {
     const lg_cache_now *c = &e->cache;
     int64_t from = e->kv.pos - n;
@@ -165,6 +165,12 @@ void lg_cache_rows(lg_engine *e, int n)
     if (e->kv.pos >= c->next_step)
         cut(e, e->kv.pos, from, LG_CUT_STEP);
     lg_prefix_settle(e->px);
+}
+
+void lg_cache_rows(lg_engine *e, int n)
+{
+    cut_rows(e, n);
+    lg_kv_page_ahead(&e->kv, n); // as many more are likely to follow
 }
 
 void lg_cache_end(lg_engine *e)

@@ -117,15 +117,25 @@ static lg_status make_trie(lg_engine *e, lg_err *err)
     return st == LG_E_NOMEM ? LG_FAIL(err, st, "%s", e->no_trie.msg) : LG_OK;
 }
 
-// Room for the live sequence and for the conversations that the plan has memory for.
-static lg_status make_kv(lg_engine *e, const lg_kv_class *full, const lg_kv_class *window, lg_err *err)
+// Blocks beside the live sequence's. With images a class may have as many as the budget holds, like one whose
+// memory is committed as it is written; slots on the device are divided in advance.
+static lg_kv_spare spare_of(const lg_engine *e, const lg_kv_class *c)
 {
     const lg_plan *p = &e->plan;
     bool lazy = e->b->discard != NULL;
 
-    return lg_kv_create(e->b, full, window, p->ctx, p->chunk,
-                        lg_prefix_spare(full, p->cache_bytes, p->cache_slots, p->ctx, lazy),
-                        lg_prefix_spare(window, p->cache_bytes, p->cache_slots, p->ctx, lazy), &e->kv, err);
+    return (lg_kv_spare){
+        .blocks = lg_prefix_spare(c, p->cache_bytes, p->cache_slots, p->ctx, lazy || e->b->images),
+        .slots = lg_prefix_spare(c, p->near_bytes, p->cache_slots, p->ctx, lazy)};
+}
+
+// Room for the live sequence and for the conversations that the plan has memory for.
+static lg_status make_kv(lg_engine *e, const lg_kv_class *full, const lg_kv_class *window, lg_err *err)
+{
+    lg_kv_spare f = spare_of(e, full), w = spare_of(e, window);
+
+    return lg_kv_create_paged(e->b, full, window, e->plan.ctx, e->plan.chunk, &f, &w, e->plan.cache_bytes,
+                              &e->kv, err);
 }
 
 // After all classes of the KV cache are there. The tree of conversations hangs on the blocks of layers that
@@ -325,7 +335,7 @@ lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *ca
         .graph = graph, .n_rows = n_rows, .pos = e->kv.pos, .out_rows = e->out_rows, .cancel = cancel};
 
     for (int c = 0; c < LG_KV_CLASSES; c++) {
-        s.table[c] = e->kv.pool[c].table;
+        s.table[c] = lg_kv_where(&e->kv, (lg_kv_class_id)c);
         s.n_table[c] = e->kv.cls[c].n_layer > 0 ? lg_kv_entries(e->kv.pos + n_rows) : 0;
     }
     return s;

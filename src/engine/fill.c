@@ -56,8 +56,8 @@ static lg_status write_blocks(lg_engine *e, lg_kv_class_id id, const char *block
     const lg_kv_class *c = &e->kv.cls[id];
 
     for (int i = (int)(e->kv.pos / LG_KV_BLOCK); i < lg_kv_entries(e->kv.pos + n); i++)
-        LG_TRY(e->b->ops->upload(e->b, &c->mem, (size_t)e->kv.pool[id].table[i] * c->block_bytes, block,
-                                 c->block_bytes, err));
+        LG_TRY(e->b->ops->upload(e->b, &c->mem, (size_t)lg_kv_where(&e->kv, id)[i] * c->block_bytes,
+                                 block, c->block_bytes, err));
     return LG_OK;
 }
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/kv_page.h"
+
 int lg_kv_cut_room(const lg_kv_class *c)
 {
     return c->n_layer > 0 && c->window > 0 ? lg_kv_entries(c->window) + 1 : 0;
@@ -23,18 +25,20 @@ int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows)
     return (n < whole ? n : whole) + 1;
 }
 
-// `live` blocks for the sequence and the copy of a block, `spare` for others.
-static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64_t ctx, int live, int spare,
-                             lg_err *err)
+// `live` blocks for the sequence and the copy of a block, and spare ones.
+static lg_status pool_create(lg_kv *kv, lg_kv_class_id id, int live, const lg_kv_spare *spare, lg_err *err)
 {
+    lg_kv_class *c = &kv->cls[id];
+    lg_kv_pool *p = &kv->pool[id];
+    int slots = live + (spare->slots < spare->blocks ? spare->slots : spare->blocks);
     size_t bytes, n;
 
     if (c->n_layer == 0)
         return LG_OK;
-    c->n_blocks = live + spare;
+    c->n_blocks = live + spare->blocks;
     n = (size_t)c->n_blocks;
     p->max_live = live - 1;
-    p->n_table = lg_kv_entries(ctx);
+    p->n_table = lg_kv_entries(kv->ctx);
     p->table = malloc((size_t)p->n_table * sizeof *p->table);
     p->unused = malloc(n * sizeof *p->unused);
     p->refs = calloc(n, sizeof *p->refs);
@@ -44,23 +48,26 @@ static lg_status pool_create(lg_backend *b, lg_kv_class *c, lg_kv_pool *p, int64
         return LG_FAIL(err, LG_E_NOMEM, "no memory for the tables of %d KV blocks", c->n_blocks);
     for (int i = 0; i < p->n_table; i++)
         p->table[i] = -1;
-    if (!lg_mul_size(n, c->block_bytes, &bytes))
-        return LG_FAIL(err, LG_E_NOMEM, "a KV cache of %d blocks of %zu bytes is too large", c->n_blocks,
+    if (slots < c->n_blocks)
+        LG_TRY(lg_kv_pages_create(p, c->n_blocks, slots, err));
+    if (!lg_mul_size((size_t)slots, c->block_bytes, &bytes))
+        return LG_FAIL(err, LG_E_NOMEM, "a KV cache of %d blocks of %zu bytes is too large", slots,
                        c->block_bytes);
-    return b->ops->alloc(b, bytes, &c->mem, err);
+    return kv->b->ops->alloc(kv->b, bytes, &c->mem, err);
 }
 
-lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
-                       int max_rows, int spare_full, int spare_window, lg_kv *out, lg_err *err)
+lg_status lg_kv_create_paged(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
+                             int max_rows, const lg_kv_spare *spare_full, const lg_kv_spare *spare_window,
+                             uint64_t image_bytes, lg_kv *out, lg_err *err)
 {
-    lg_kv kv = {.b = b, .ctx = ctx};
-    const int spare[] = {spare_full, spare_window};
+    lg_kv kv = {.b = b, .ctx = ctx, .max_image_bytes = image_bytes};
+    const lg_kv_spare *const spare[] = {spare_full, spare_window};
 
     kv.cls[LG_KV_FULL] = *full;
     kv.cls[LG_KV_WINDOW] = *window;
     for (int c = 0; c < LG_KV_DRAFT; c++) {
         int live = lg_kv_blocks(&kv.cls[c], ctx, max_rows);
-        lg_status st = pool_create(b, &kv.cls[c], &kv.pool[c], ctx, live, spare[c], err);
+        lg_status st = pool_create(&kv, (lg_kv_class_id)c, live, spare[c], err);
         if (st != LG_OK) {
             lg_kv_destroy(&kv);
             return st;
@@ -70,22 +77,35 @@ lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class
     return LG_OK;
 }
 
+lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window, int64_t ctx,
+                       int max_rows, int spare_full, int spare_window, lg_kv *out, lg_err *err)
+{
+    return lg_kv_create_paged(b, full, window, ctx, max_rows,
+                              &(lg_kv_spare){.blocks = spare_full, .slots = spare_full},
+                              &(lg_kv_spare){.blocks = spare_window, .slots = spare_window}, 0, out, err);
+}
+
 lg_status lg_kv_add_draft(lg_kv *kv, const lg_kv_class *draft, int max_rows, int spare, lg_err *err)
 {
     lg_kv_class *c = &kv->cls[LG_KV_DRAFT];
     const lg_kv_pool *w = &kv->pool[LG_KV_WINDOW];
+    lg_kv_spare more = {.blocks = spare, .slots = spare};
 
     LG_ASSERT(kv->pos == 0 && draft->id == LG_KV_DRAFT && draft->window > 0);
-    if (spare < 0)
-        spare = kv->cls[LG_KV_WINDOW].n_layer > 0 ? kv->cls[LG_KV_WINDOW].n_blocks - w->max_live - 1 : 0;
+    if (spare < 0) {
+        more.blocks = kv->cls[LG_KV_WINDOW].n_layer > 0
+                          ? kv->cls[LG_KV_WINDOW].n_blocks - w->max_live - 1
+                          : 0;
+        more.slots = w->pages.n_slots > 0 ? w->pages.n_slots - w->max_live - 1 : more.blocks;
+    }
     *c = *draft;
-    return pool_create(kv->b, c, &kv->pool[LG_KV_DRAFT], kv->ctx, lg_kv_blocks(c, kv->ctx, max_rows), spare,
-                       err);
+    return pool_create(kv, LG_KV_DRAFT, lg_kv_blocks(c, kv->ctx, max_rows), &more, err);
 }
 
 void lg_kv_destroy(lg_kv *kv)
 {
     for (int c = 0; c < LG_KV_CLASSES; c++) {
+        lg_kv_pages_destroy(kv, (lg_kv_class_id)c);
         free(kv->pool[c].table);
         free(kv->pool[c].unused);
         free(kv->pool[c].refs);
@@ -109,8 +129,10 @@ int lg_kv_free_blocks(const lg_kv *kv, lg_kv_class_id c)
 static void unhold(lg_kv_pool *p, int32_t block)
 {
     LG_ASSERT(p->refs[block] > 0);
-    if (--p->refs[block] == 0)
-        p->unused[p->n_dirty++] = block;
+    if (--p->refs[block] > 0)
+        return;
+    p->unused[p->n_dirty++] = block;
+    lg_kv_page_free(p, block);
 }
 
 void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block)
@@ -142,6 +164,7 @@ static void enter(lg_kv_pool *p, int at, int32_t block)
 {
     LG_ASSERT(p->table[at] < 0 && !p->in_table[block]);
     p->table[at] = block;
+    lg_kv_page_enter(p, at, block);
     p->in_table[block] = true;
     p->n_live++;
     p->n_shared += p->refs[block] > 0;
@@ -158,6 +181,7 @@ static void drop_entry(lg_kv_pool *p, int at)
     p->in_table[block] = false;
     p->n_live--;
     p->n_shared -= p->refs[block] > 1;
+    lg_kv_page_leave(p, at, block);
     unhold(p, block);
 }
 
@@ -186,10 +210,11 @@ static void make_room(lg_kv *kv, lg_kv_class_id c, size_t bytes)
     }
 }
 
-// A free block, one that is committed already if there is any.
-static int32_t take(lg_kv *kv, lg_kv_class_id c)
+// A free block, one that is committed already if there is any, for rows that are about to be written.
+static lg_status take(lg_kv *kv, lg_kv_class_id c, int32_t *out, lg_err *err)
 {
     lg_kv_pool *p = &kv->pool[c];
+    lg_status st;
     int32_t block;
 
     if (p->n_dirty > 0) {
@@ -200,7 +225,11 @@ static int32_t take(lg_kv *kv, lg_kv_class_id c)
     }
     LG_ASSERT(block < kv->cls[c].n_blocks);
     p->fill[block] = 0;
-    return block;
+    st = lg_kv_page_slot(kv, c, block, err);
+    if (st != LG_OK)
+        p->unused[p->n_dirty++] = block;
+    *out = block;
+    return st;
 }
 
 // --- the live sequence ---
@@ -252,25 +281,41 @@ static bool can_take(const lg_kv *kv, lg_kv_class_id c, int need)
     return have >= need;
 }
 
-static void grow_class(lg_kv *kv, lg_kv_class_id c, int n)
+// The last block of the table becomes a copy of it that nobody else holds.
+static lg_status copy_last(lg_kv *kv, lg_kv_class_id c, lg_err *err)
+{
+    lg_kv_pool *p = &kv->pool[c];
+    int at = (int)(kv->pos / LG_KV_BLOCK), rows = (int)(kv->pos % LG_KV_BLOCK);
+    int32_t from = p->table[at], to = -1, src = lg_kv_where(kv, c)[at];
+
+    LG_TRY(take(kv, c, &to, err));
+    drop_entry(p, at);
+    enter(p, at, to);
+    kv->b->ops->kv_move(kv->b, &kv->cls[c],
+                        &(lg_kv_copy){.src_block = src, .dst_block = lg_kv_where(kv, c)[at], .rows = rows},
+                        1);
+    p->fill[to] = (uint8_t)rows;
+    LG_ASSERT(p->refs[from] > 0);
+    return LG_OK;
+}
+
+static lg_status grow_class(lg_kv *kv, lg_kv_class_id c, int n, lg_err *err)
 {
     lg_kv_pool *p = &kv->pool[c];
     int need = blocks_needed(kv, p, n), keep = keep_from(kv, &kv->cls[c]);
 
     while (p->first < keep && (p->n_live + need > p->max_live || lg_kv_free_blocks(kv, c) < need))
         drop_entry(p, p->first++);
-    if (must_copy(kv, p)) {
-        int at = (int)(kv->pos / LG_KV_BLOCK), rows = (int)(kv->pos % LG_KV_BLOCK);
-        int32_t from = p->table[at], to = take(kv, c);
-        kv->b->ops->kv_move(kv->b, &kv->cls[c],
-                            &(lg_kv_copy){.src_block = from, .dst_block = to, .rows = rows}, 1);
-        drop_entry(p, at);
-        enter(p, at, to);
-        p->fill[to] = (uint8_t)rows;
+    if (must_copy(kv, p))
+        LG_TRY(copy_last(kv, c, err));
+    for (int i = lg_kv_entries(kv->pos); i < lg_kv_entries(kv->pos + n); i++) {
+        int32_t block;
+        if (p->table[i] >= 0)
+            continue;
+        LG_TRY(take(kv, c, &block, err));
+        enter(p, i, block);
     }
-    for (int i = lg_kv_entries(kv->pos); i < lg_kv_entries(kv->pos + n); i++)
-        if (p->table[i] < 0)
-            enter(p, i, take(kv, c));
+    return LG_OK;
 }
 
 lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err)
@@ -281,9 +326,10 @@ lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err)
     for (int c = 0; c < LG_KV_CLASSES; c++)
         if (kv->cls[c].n_layer > 0 && !can_take(kv, c, blocks_needed(kv, &kv->pool[c], n)))
             return LG_FAIL(err, LG_E_LIMIT, "no free KV block for %d more rows", n);
+    LG_TRY(lg_kv_page_bring(kv, err));
     for (int c = 0; c < LG_KV_CLASSES; c++)
         if (kv->cls[c].n_layer > 0)
-            grow_class(kv, c, n);
+            LG_TRY(grow_class(kv, c, n, err));
     return LG_OK;
 }
 
@@ -293,6 +339,7 @@ static void fill_rows(lg_kv_pool *p, int64_t pos, int64_t n)
     for (int64_t i = pos / LG_KV_BLOCK; n > 0 && i <= (pos + n - 1) / LG_KV_BLOCK; i++) {
         int64_t end = pos + n - i * LG_KV_BLOCK;
         p->fill[p->table[i]] = (uint8_t)(end < LG_KV_BLOCK ? end : LG_KV_BLOCK);
+        lg_kv_page_wrote(p, p->table[i]);
     }
 }
 
@@ -497,7 +544,7 @@ static bool check_pool(const lg_kv *kv, lg_kv_class_id c)
 bool lg_kv_check(const lg_kv *kv)
 {
     for (int c = 0; c < LG_KV_CLASSES; c++)
-        if (kv->cls[c].n_layer > 0 && !check_pool(kv, c))
+        if (kv->cls[c].n_layer > 0 && (!check_pool(kv, c) || !lg_kv_pages_check(kv, c)))
             return false;
     return true;
 }

@@ -7,6 +7,10 @@
  * backend commits pages lazily, they count as they are written and can be given back. Blocks are
  * reference-counted, so that the prefix cache (prefix.h) keeps conversations without a copy.
  *
+ * On a device with memory of its own a pool has more blocks than the device has slots for (kv_page.c): what
+ * is in the table has a slot, other blocks may have only an image in host memory. Everybody but the step
+ * speaks of blocks; the step gets slots (lg_kv_where).
+ *
  * What surprises: a block that others hold too may still be appended to, because each holder knows how many
  * of its rows are his: only a row that somebody may have written already makes a copy first. And window
  * layers cannot be rewound without limit: farther back than the window blocks in the table, a sequence goes
@@ -30,6 +34,23 @@ typedef struct lg_kv_cut {
     int32_t *draft_block;
 } lg_kv_cut;
 
+/* Where the blocks of a pool are, when it has more of them than the device has slots. */
+typedef struct lg_kv_pages {
+    int n_slots;
+    int32_t *slot;      /* per block: its place on the device, or -1 */
+    int32_t *where;     /* as the pool's table, but slots */
+    int32_t *free_slot; /* n_free_slot of them */
+    int n_free_slot;
+    int n_away;         /* blocks of the table without a slot */
+    void **image;       /* per block, or NULL */
+    uint8_t *saved;     /* per block: rows that its image has; 0 once a row was written */
+    void **free_image;  /* n_free_image of them */
+    int n_free_image;
+    /* blocks with a slot that are not in the table, in the order in which they left it; -1: none */
+    int32_t *older, *newer;
+    int32_t oldest, newest;
+} lg_kv_pages;
+
 typedef struct lg_kv_pool {
     int32_t *table; /* position / 64 -> block, or -1 */
     int n_table;
@@ -42,7 +63,13 @@ typedef struct lg_kv_pool {
     bool *in_table;   /* per block */
     int n_live, max_live; /* blocks in the table; most that the live sequence may take */
     int n_kept, n_shared; /* blocks with a holder beside the table; of them those in the table too */
+    lg_kv_pages pages;    /* n_slots 0: every block is its own slot */
 } lg_kv_pool;
+
+/* What was copied between device and host so far. */
+typedef struct lg_kv_moved {
+    uint64_t out_blocks, out_bytes, in_blocks, in_bytes;
+} lg_kv_moved;
 
 typedef struct lg_kv {
     lg_backend *b;
@@ -57,6 +84,9 @@ typedef struct lg_kv {
     /* most bytes that are committed at once in all pools: before more are, free blocks of other classes give
      * theirs back. 0, or a backend without `discard`: no bound */
     uint64_t max_bytes;
+    uint64_t image_bytes, max_image_bytes; /* of images, and most of them */
+    bool copying; /* slots may be read by copies that steps do not wait for yet */
+    lg_kv_moved moved;
 } lg_kv;
 
 /* Blocks that a class needs for one live sequence of `ctx` positions, fed at most max_rows at a time; one of
@@ -68,6 +98,15 @@ int lg_kv_blocks(const lg_kv_class *c, int64_t ctx, int max_rows);
 LG_NODISCARD lg_status lg_kv_create(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window,
                                     int64_t ctx, int max_rows, int spare_full, int spare_window, lg_kv *out,
                                     lg_err *err);
+/* The same on a device with memory of its own: slots_* blocks of the spare ones have room there at once, the
+ * others as images of at most image_bytes. */
+typedef struct lg_kv_spare {
+    int blocks, slots;
+} lg_kv_spare;
+LG_NODISCARD lg_status lg_kv_create_paged(lg_backend *b, const lg_kv_class *full, const lg_kv_class *window,
+                                          int64_t ctx, int max_rows, const lg_kv_spare *spare_full,
+                                          const lg_kv_spare *spare_window, uint64_t image_bytes, lg_kv *out,
+                                          lg_err *err);
 /* Give an empty cache the class of the drafter's context (LG_KV_DRAFT, with a window). It grows and is
  * truncated with the others; its rows are a bonus, never a condition of a rewind. spare < 0: as many as the
  * window class has, so that every cut can keep them. */
@@ -75,8 +114,9 @@ LG_NODISCARD lg_status lg_kv_add_draft(lg_kv *kv, const lg_kv_class *draft, int 
                                        lg_err *err);
 void lg_kv_destroy(lg_kv *kv);
 
-/* Make the next n rows writable; they count only after lg_kv_commit. Outside a step. LG_E_LIMIT: past the
- * context, or no block is free; nothing changed then. */
+/* Make the next n rows writable; they count only after lg_kv_commit. Outside a step. Blocks of the table that
+ * are not on the device come back first (copies that the next step waits for). LG_E_LIMIT: past the context,
+ * or no block is free; LG_E_NOMEM: no memory for an image; no row was lost then. */
 LG_NODISCARD lg_status lg_kv_grow(lg_kv *kv, int n, lg_err *err);
 void lg_kv_commit(lg_kv *kv, int n);
 
@@ -111,6 +151,12 @@ void lg_kv_resume(lg_kv *kv, int64_t pos, const int32_t *full, const lg_kv_cut *
 /* One more, one less holder of a block beside the table. */
 void lg_kv_retain(lg_kv *kv, lg_kv_class_id c, int32_t block);
 void lg_kv_release(lg_kv *kv, lg_kv_class_id c, int32_t block);
+
+/* The table as the device needs it. */
+const int32_t *lg_kv_where(const lg_kv *kv, lg_kv_class_id c);
+/* Slots that the next rows will need are made ready: the blocks which have them get images, without waiting.
+ * After a commit, when there is nothing more urgent; `rows` are expected next. */
+void lg_kv_page_ahead(lg_kv *kv, int rows);
 
 /* Blocks that nobody holds. */
 int lg_kv_free_blocks(const lg_kv *kv, lg_kv_class_id c);

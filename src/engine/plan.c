@@ -53,16 +53,30 @@ static uint64_t draft_bytes(const lg_plan_for *f, const lg_plan *p, const lg_wor
            lg_work_bytes(f->hp, &alone);
 }
 
-// 30 % of what is left beside the plan, at least 512 MiB if there is so much, at most 64 GiB.
-static uint64_t cache_share(const lg_plan *p)
+// 30 % of what is left, at least 512 MiB if there is so much, at most 64 GiB.
+static uint64_t cache_share(uint64_t left)
 {
     const uint64_t least = UINT64_C(512) << 20, most = UINT64_C(64) << 30;
-    uint64_t left = p->available_bytes > p->total_bytes ? p->available_bytes - p->total_bytes : 0;
     uint64_t share = left / 10 * 3;
 
     if (share < least)
         share = least < left ? least : left;
     return share < most ? share : most;
+}
+
+// What conversations may take. Where blocks have images on the host, its memory bounds them, and the device
+// keeps some at hand.
+static void plan_cache(const lg_plan_for *f, lg_plan *p)
+{
+    uint64_t images = f->b->info.image_bytes;
+    uint64_t left = p->available_bytes > p->total_bytes ? p->available_bytes - p->total_bytes : 0;
+
+    p->cache_slots = f->cache_slots > 0 ? f->cache_slots : LG_PREFIX_SLOTS;
+    p->cache_bytes = f->cache_ram > 0 ? f->cache_ram : cache_share(images > 0 ? images : left);
+    p->near_bytes = images > 0 ? cache_share(left) : p->cache_bytes;
+    if (p->near_bytes > p->cache_bytes)
+        p->near_bytes = p->cache_bytes;
+    p->fits = p->total_bytes <= p->available_bytes && f->cache_ram <= (images > 0 ? images : left);
 }
 
 // Rows of a window before one position.
@@ -102,9 +116,7 @@ lg_plan lg_plan_at(const lg_plan_for *f, int64_t ctx)
         lg_kv_class context = lg_dflash_kv_shape(f->draft, f->draft_kv_type);
         p.cut_bytes += cut_bytes(&context);
     }
-    p.cache_slots = f->cache_slots > 0 ? f->cache_slots : LG_PREFIX_SLOTS;
-    p.cache_bytes = f->cache_ram > 0 ? f->cache_ram : cache_share(&p);
-    p.fits = p.total_bytes <= p.available_bytes && f->cache_ram <= p.available_bytes - p.total_bytes;
+    plan_cache(f, &p);
     return p;
 }
 
@@ -169,6 +181,12 @@ lg_status lg_plan_refuse(const lg_plan_for *f, const lg_plan *p, lg_err *err)
     int64_t less = longest(f, least_useful(f), p->ctx);
     char need[96], have[32], remedy[96], sum[32];
 
+    if (p->total_bytes <= p->available_bytes && f->b->info.image_bytes > 0)
+        return LG_FAIL(err, LG_E_NOMEM,
+                       "a prefix cache of %s does not fit the host's %s; use --cache-ram %lluMiB",
+                       lg_plan_size(p->cache_bytes, sum, sizeof sum),
+                       lg_plan_size(f->b->info.image_bytes, have, sizeof have),
+                       (unsigned long long)(f->b->info.image_bytes >> 20));
     if (p->total_bytes <= p->available_bytes) // without the prefix cache it would fit
         return LG_FAIL(err, LG_E_NOMEM,
                        "a prefix cache of %s does not fit beside %s, %s available; use --cache-ram %lluMiB",

@@ -21,6 +21,7 @@ typedef struct lg_plan {
     int chunk;    /* prefill chunk */
     int cache_slots;      /* conversations in memory */
     uint64_t cache_bytes; /* for all but the live one; taken as it is needed, not part of the total */
+    uint64_t near_bytes;  /* of it, what the device has room for at once; the rest are images on the host */
     uint64_t cut_bytes;   /* a position where a conversation can resume, beside kv_bytes_per_token */
     bool lowered; /* ctx is less than the trained one because of memory */
     bool fits;

@@ -151,11 +151,10 @@ lg_pace *lg_spec_pace(lg_spec *s)
 // A step of the drafter's graphs: positions count from the start of its context.
 static lg_step draft_step(const lg_engine *e, lg_graph graph, int64_t pos, int n)
 {
-    const lg_kv_pool *p = &e->kv.pool[LG_KV_DRAFT];
     int from = (int)(e->kv.draft_from / LG_KV_BLOCK);
     lg_step s = {.graph = graph, .n_rows = n, .pos = pos - e->kv.draft_from};
 
-    s.table[LG_KV_DRAFT] = p->table + from;
+    s.table[LG_KV_DRAFT] = lg_kv_where(&e->kv, LG_KV_DRAFT) + from;
     s.n_table[LG_KV_DRAFT] = lg_kv_entries(s.pos + n);
     return s;
 }

@@ -1,10 +1,11 @@
 /*
  * The drafter's two graphs against recorded logits of an independent implementation: three containers of the
  * same weights (both dialects; with and without the window's keys), context injected at once and in pieces,
- * every ISA level of this machine, one and two threads.
+ * every ISA level of this machine, one and two threads; or all of it on another device.
  *
- * usage: test_drafter
- * Prints a line a configuration with the distance it measured; exit 1 when one is too large.
+ * usage: test_drafter [DEVICE]
+ * Prints a line a configuration with the distance it measured; exit 1 when one is too large, 77 without the
+ * device.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,15 @@
 #include "model/dflash.h"
 #include "support/npy.h"
 
-enum { CTX = 128, ROWS = 64, VOCAB = 512, BLOCKS = 3 };
+enum {
+    CTX = 128,
+    ROWS = 64,
+    EXACT_ROWS = 16, // a device may round what more rows are multiplied with to bf16
+    VOCAB = 512,
+    BLOCKS = 3
+};
+
+static const char *device = "cpu";
 
 // The recorded blocks: context length, last token, rows.
 static const struct {
@@ -51,7 +60,7 @@ static lg_status set_up(rig *r, const char *file, const char *isa, int threads, 
     char path[512];
     lg_work_params work = {.max_rows = ROWS, .max_out = 16, .max_cand = LG_KV_BLOCK};
 
-    LG_TRY(lg_backend_open(&(lg_backend_params){.device = "cpu", .threads = threads, .isa = isa}, &r->b,
+    LG_TRY(lg_backend_open(&(lg_backend_params){.device = device, .threads = threads, .isa = isa}, &r->b,
                            err));
     LG_TRY(lg_gguf_open(path_of("laguna-tiny-s.gguf", path, sizeof path), &r->target_file, err));
     LG_TRY(lg_gguf_open(path_of(file, path, sizeof path), &r->draft_file, err));
@@ -193,37 +202,65 @@ static bool run(const char *file, const char *wants, const char *isa, int thread
         npy_free(&r.want[i]);
     npy_free(&r.taps);
     // int8 weights and activations: what this tiny model makes of them (tiny-s-q: 0.11 rms)
-    ok = st == LG_OK && (type == LG_DRAFT_STORED ? max < 1e-3 : rms < 0.11);
+    bool exact = strcmp(device, "cpu") == 0 || piece <= EXACT_ROWS;
+    ok = st == LG_OK && (type != LG_DRAFT_STORED ? rms < 0.11 : exact ? max < 1e-3 : rms <= 0.02);
     (void)printf("%s %s, %s, %d threads, pieces of %d, skip %d, %s: max %.2e rms %.2e%s%s\n",
-                 ok ? "ok  " : "FAIL", file, isa, threads, piece, skip,
+                 ok ? "ok  " : "FAIL", file, *isa ? isa : device, threads, piece, skip,
                  type == LG_DRAFT_STORED ? "as stored" : "Q8_0", max, rms, st == LG_OK ? "" : " ", err.msg);
     return ok;
 }
 
-int main(void)
+typedef struct file {
+    const char *name, *wants;
+} file;
+
+static bool run_all(const char *isa)
 {
-    const struct {
-        const char *file, *wants;
-    } files[] = {{"laguna-tiny-s-dflash.gguf", "win"},
-                 {"laguna-tiny-s-dflash-ik.gguf", "win"},
-                 {"laguna-tiny-s-dflash-nowin.gguf", "full"}};
+    static const file files[] = {{"laguna-tiny-s-dflash.gguf", "win"},
+                                 {"laguna-tiny-s-dflash-ik.gguf", "win"},
+                                 {"laguna-tiny-s-dflash-nowin.gguf", "full"}};
+    bool ok = true;
+
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        const char *name = files[f].name, *wants = files[f].wants;
+        ok = run(name, wants, isa, 2, ROWS, 0, LG_DRAFT_STORED) && ok;
+        ok = run(name, wants, isa, 1, 7, 5, LG_DRAFT_STORED) && ok;
+        ok = run(name, wants, isa, 1, 1, 0, LG_DRAFT_STORED) && ok;
+        ok = run(name, wants, isa, 2, 16, 0, LG_DRAFT_Q8_0) && ok;
+    }
+    return ok;
+}
+
+// The device is there; else says why not.
+static bool opens(void)
+{
+    lg_backend *b = NULL;
+    lg_err err = {0};
+    bool ok = lg_backend_open(&(lg_backend_params){.device = device}, &b, &err) == LG_OK;
+
+    if (!ok)
+        (void)printf("skipped: %s\n", err.msg);
+    lg_backend_close(b);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
     const char *list = lg_cpu_isa_list();
     bool ok = true;
     char isa[32];
 
+    if (argc > 1) {
+        device = argv[1];
+        return !opens() ? 77 : run_all("") ? 0 : 1;
+    }
     for (const char *p = list; *p; p += strspn(p, " ")) {
         unsigned flags;
         size_t len = strcspn(p, " ");
         (void)snprintf(isa, sizeof isa, "%.*s", (int)len, p);
         p += len;
-        if (!lg_cpu_isa_find(isa, &flags))
-            continue;
-        for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
-            ok = run(files[f].file, files[f].wants, isa, 2, ROWS, 0, LG_DRAFT_STORED) && ok;
-            ok = run(files[f].file, files[f].wants, isa, 1, 7, 5, LG_DRAFT_STORED) && ok;
-            ok = run(files[f].file, files[f].wants, isa, 1, 1, 0, LG_DRAFT_STORED) && ok;
-            ok = run(files[f].file, files[f].wants, isa, 2, 16, 0, LG_DRAFT_Q8_0) && ok;
-        }
+        if (lg_cpu_isa_find(isa, &flags))
+            ok = run_all(isa) && ok;
     }
     return ok ? 0 : 1;
 }

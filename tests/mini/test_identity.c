@@ -3,8 +3,9 @@
  * sampled, at every block length, with every policy, half of them as a second turn that goes on from the
  * cache.
  *
- * usage: test_identity MODEL DRAFTER PROMPTS TOKENS [SEED]
- * Prints what was accepted; exit 1 with the prompt's number when a reply differs, 77 without the files.
+ * usage: test_identity MODEL DRAFTER PROMPTS TOKENS [SEED [DEVICE]]
+ * Prints what was accepted; exit 1 with the prompt's number when a reply differs, 77 without the files or the
+ * device.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 #include "engine/engine_int.h"
 
 enum { CTX = 4096, PROMPT_BYTES = 256 };
+
+static const char *device = "cpu";
 
 typedef struct totals {
     int64_t rounds, drafted, accepted, tokens, cached;
@@ -62,7 +65,7 @@ static lg_status encode(const lg_engine *e, const char *text, bool thinking, lg_
 static lg_status open_engine(const char *model, const char *drafter, lg_engine **out, lg_err *err)
 {
     return lg_engine_open(&(lg_engine_params){.model_path = model,
-                                              .backend = {.device = "cpu", .threads = 1, .isa = ""},
+                                              .backend = {.device = device, .threads = 1, .isa = ""},
                                               .ctx = CTX,
                                               .kv_type = LG_F16,
                                               .draft_path = drafter,
@@ -159,13 +162,18 @@ int main(int argc, char **argv)
     bool same = true;
 
     if (argc < 5 || access(argv[1], R_OK) != 0 || access(argv[2], R_OK) != 0) {
-        (void)printf("test_identity MODEL DRAFTER PROMPTS TOKENS [SEED]; the files are needed\n");
+        (void)printf("test_identity MODEL DRAFTER PROMPTS TOKENS [SEED [DEVICE]]; the files are needed\n");
         return 77;
     }
     int prompts = atoi(argv[3]), i = 0;
     int64_t tokens = atoi(argv[4]);
     state = argc > 5 ? strtoull(argv[5], NULL, 10) : 1;
+    device = argc > 6 ? argv[6] : device;
     lg_status st = open_engine(argv[1], NULL, &plain, &err);
+    if (st == LG_E_DEVICE || st == LG_E_UNSUPPORTED) {
+        (void)printf("skipped: %s\n", err.msg);
+        return 77;
+    }
     if (st == LG_OK)
         st = open_engine(argv[1], argv[2], &spec, &err);
     for (; st == LG_OK && same && i < prompts / 2; i++)

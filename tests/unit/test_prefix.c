@@ -5,7 +5,8 @@
  * A backend of four functions stands in for a device. What is "written" into a row is a hash of all tokens up
  * to it, so that every row which the live sequence gets back can be held to what it should have: wrong
  * blocks, missing copies and rows that were let go too early all show. After every step lg_prefix_check
- * recomputes all counters.
+ * recomputes all counters. On the device with memory of its own, copies to and from images are done no
+ * earlier than a fence asks for, so that a missing one shows too.
  *
  *     test_prefix [steps [seed]]     a longer random walk
  */
@@ -26,13 +27,14 @@ static uint64_t walk_seed = 2026;
 
 static uint64_t *rows_of[LG_KV_CLASSES]; // [block][row]
 
+static char places[LG_KV_CLASSES]; // addresses of the classes' memories, in the order in which they are made
+static int n_places;
+
 static lg_status fake_alloc(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err)
 {
-    static char nothing[64];
-
     (void)b;
     (void)err;
-    *out = (lg_mem){.p = nothing, .bytes = bytes};
+    *out = (lg_mem){.p = &places[n_places++ % LG_KV_CLASSES], .bytes = bytes};
     return LG_OK;
 }
 
@@ -60,6 +62,82 @@ static void fake_discard(lg_backend *b, const lg_mem *m, size_t off, size_t byte
 
 static const lg_ops ops = {.alloc = fake_alloc, .release = fake_release, .kv_move = fake_move};
 static lg_backend backend = {.ops = &ops, .discard = fake_discard};
+
+// --- one with memory of its own ---
+
+enum { BLOCK_BYTES = 1024, COPIES = 1 << 12, ROWS_BYTES = LG_KV_BLOCK * sizeof(uint64_t) };
+
+static struct {
+    void *dst;
+    const void *src;
+} copies[COPIES];
+static int n_copies, n_images;
+static int64_t copies_done;
+
+static void finish_copies(void)
+{
+    for (int i = 0; i < n_copies; i++)
+        memcpy(copies[i].dst, copies[i].src, ROWS_BYTES);
+    copies_done += n_copies;
+    n_copies = 0;
+}
+
+static lg_status fake_image(lg_backend *b, size_t bytes, void **out, lg_err *err)
+{
+    (void)b;
+    (void)err;
+    assert_int_equal(bytes, BLOCK_BYTES);
+    *out = test_malloc(bytes);
+    n_images++;
+    return LG_OK;
+}
+
+static void fake_forget(lg_backend *b, void *p)
+{
+    (void)b;
+    finish_copies();
+    test_free(p);
+    n_images--;
+}
+
+static uint64_t *block_at(const lg_mem *m, size_t off)
+{
+    const char *p = m->p;
+
+    assert_true(off % BLOCK_BYTES == 0 && off + BLOCK_BYTES <= m->bytes);
+    return rows_of[p - places] + off / BLOCK_BYTES * LG_KV_BLOCK;
+}
+
+static void enqueue(void *dst, const void *src)
+{
+    assert_true(n_copies < COPIES);
+    copies[n_copies].dst = dst;
+    copies[n_copies++].src = src;
+}
+
+static void fake_out(lg_backend *b, const lg_mem *m, size_t off, void *image, size_t n)
+{
+    (void)b;
+    assert_int_equal(n, BLOCK_BYTES);
+    enqueue(image, block_at(m, off));
+}
+
+static void fake_in(lg_backend *b, const lg_mem *m, size_t off, const void *image, size_t n)
+{
+    (void)b;
+    assert_int_equal(n, BLOCK_BYTES);
+    enqueue(block_at(m, off), image);
+}
+
+static void fake_fence(lg_backend *b)
+{
+    (void)b;
+    finish_copies();
+}
+
+static const lg_images images = {
+    .alloc = fake_image, .release = fake_forget, .out = fake_out, .in = fake_in, .fence = fake_fence};
+static lg_backend paged_backend = {.ops = &ops, .images = &images};
 
 // --- the cache under test and its live sequence ---
 
@@ -95,7 +173,22 @@ typedef struct setup {
     uint64_t budget;
     int slots, min_tokens, step;
     bool no_window, draft;
+    bool paged;
+    int slots_near; /* paged: spare slots of each class on the device */
 } setup;
+
+static void make_pools(lg_kv *kv, const setup *s, const lg_kv_class *full, const lg_kv_class *win)
+{
+    lg_kv_spare f = {.blocks = lg_prefix_spare(full, s->budget, s->slots, CTX, true)};
+    lg_kv_spare w = {.blocks = lg_prefix_spare(win, s->budget, s->slots, CTX, true)};
+
+    f.slots = s->paged ? s->slots_near : f.blocks;
+    w.slots = s->paged ? s->slots_near : w.blocks;
+    n_places = 0;
+    assert_int_equal(lg_kv_create_paged(s->paged ? &paged_backend : &backend, full, win, CTX, CHUNK, &f, &w,
+                                        s->budget, kv, NULL),
+                     LG_OK);
+}
 
 static void rig_make(rig *r, const setup *s)
 {
@@ -107,10 +200,7 @@ static void rig_make(rig *r, const setup *s)
         win.n_layer = 0;
     r->budget = s->budget;
     lg_rates_init(&r->rates, &hp);
-    assert_int_equal(lg_kv_create(&backend, &full, &win, CTX, CHUNK,
-                                  lg_prefix_spare(&full, s->budget, s->slots, CTX, true),
-                                  lg_prefix_spare(&win, s->budget, s->slots, CTX, true), &r->kv, NULL),
-                     LG_OK);
+    make_pools(&r->kv, s, &full, &win);
     if (s->draft)
         assert_int_equal(lg_kv_add_draft(&r->kv, &draft, CHUNK, -1, NULL), LG_OK);
     for (int c = 0; c < LG_KV_CLASSES; c++) {
@@ -136,25 +226,27 @@ static void rig_free(rig *r)
         if (r->kv.cls[c].n_layer > 0)
             assert_int_equal(lg_kv_free_blocks(&r->kv, (lg_kv_class_id)c), r->kv.cls[c].n_blocks);
     lg_kv_destroy(&r->kv);
+    assert_int_equal(n_images, 0);
     for (int c = 0; c < LG_KV_CLASSES; c++)
         test_free(rows_of[c]);
 }
 
 static uint64_t *row(const rig *r, int c, int64_t pos)
 {
-    int32_t block = r->kv.pool[c].table[pos / LG_KV_BLOCK];
+    int32_t block = lg_kv_where(&r->kv, (lg_kv_class_id)c)[pos / LG_KV_BLOCK];
 
     assert_true(block >= 0);
     return rows_of[c] + (size_t)block * LG_KV_BLOCK + pos % LG_KV_BLOCK;
 }
 
 // The rows of the live sequence that the next step looks at are those of its tokens.
-static void check_rows(const rig *r)
+static void check_rows(rig *r)
 {
     uint64_t h = 0;
     int64_t end = r->kv.pos,
             draft = r->kv.draft_from > end - WINDOW + 1 ? r->kv.draft_from : end - WINDOW + 1;
 
+    assert_int_equal(lg_kv_grow(&r->kv, 0, NULL), LG_OK); // what is away comes back
     for (int64_t p = 0; p < end; p++) {
         h = mix(h, r->tokens[p]);
         assert_true(*row(r, LG_KV_FULL, p) == h);
@@ -194,6 +286,7 @@ static void step(rig *r, const int32_t *ids, int n, bool ok)
         }
         lg_kv_draft_commit(&r->kv, n - skip);
     }
+    lg_kv_page_ahead(&r->kv, n);
 }
 
 static void settled(const rig *r)
@@ -465,6 +558,24 @@ static void walk_without_windows(void **state)
          walk_steps / 2, 0);
 }
 
+// Most of what is kept has no room on the device.
+static void walk_with_images(void **state)
+{
+    (void)state;
+    copies_done = 0;
+    walk(&(setup){.budget = 8 << 20, .slots = 16, .min_tokens = 60, .step = 300, .draft = true, .paged = true,
+                  .slots_near = 6},
+         walk_steps, 0);
+    assert_true(copies_done > walk_steps);
+}
+
+static void walk_with_few_images(void **state)
+{
+    (void)state;
+    walk(&(setup){.budget = 120 << 10, .slots = 5, .min_tokens = 60, .step = 300, .paged = true}, walk_steps,
+         0);
+}
+
 static void walk_without_memory(void **state)
 {
     (void)state;
@@ -664,7 +775,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(retention),            cmocka_unit_test(slots),
         cmocka_unit_test(walk_with_room),       cmocka_unit_test(walk_with_little),
         cmocka_unit_test(walk_with_nothing),    cmocka_unit_test(walk_without_windows),
-        cmocka_unit_test(walk_without_memory),
+        cmocka_unit_test(walk_without_memory),  cmocka_unit_test(walk_with_images),
+        cmocka_unit_test(walk_with_few_images),
     };
 
     if (argc > 1)

@@ -17,6 +17,7 @@
 
 #include "backend/cpu/cpu_internal.h"
 #include "base/clock.h"
+#include "base/memory.h"
 
 enum { PREFILL_ROWS = 1024 }; // enough rows an expert; more only adds scratch
 
@@ -484,7 +485,7 @@ static void describe(lg_cpu *c)
     (void)snprintf(d->name, sizeof d->name, "CPU, %s, %d thread%s", isa, c->n_threads,
                    c->n_threads == 1 ? "" : "s");
     d->kind = "cpu";
-    lg_cpu_mem_info(&d->total_bytes, &d->free_bytes);
+    lg_memory_info(&d->total_bytes, &d->free_bytes);
     d->maps_weights = true;
     d->max_rows = PREFILL_ROWS;
 }

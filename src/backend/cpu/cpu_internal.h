@@ -111,8 +111,6 @@ LG_NODISCARD lg_status lg_cpu_mem_alloc(size_t bytes, lg_mem *out, lg_err *err);
 void lg_cpu_mem_free(lg_mem *m); /* *m is empty afterwards */
 /* The whole pages of a part give their memory back; what they hold is lost. */
 void lg_cpu_mem_discard(const lg_mem *m, size_t off, size_t bytes);
-/* Memory of this machine that the process may use in all (control groups respected), and of it free now. */
-void lg_cpu_mem_info(uint64_t *total, uint64_t *available);
 
 /* ---- op_misc.c ---- */
 void lg_cpu_embed(lg_cpu *c, const lg_tensor *out, const lg_weight *table);

@@ -392,6 +392,7 @@ static void cuda_destroy(lg_backend *b)
         (void)cudaSetDevice(c->device);
         (void)cudaStreamSynchronize(c->cu.stream);
     }
+    lg_cuda_images_close(c);
     lg_cuda_drop_graphs(c);
     lg_cuda_free_stages(c);
     lg_cuda_step_free(c);
@@ -491,7 +492,7 @@ static lg_status describe(lg_cuda *c, lg_err *err)
     c->base.info.total_bytes = total;
     c->base.info.free_bytes = free_bytes > RESERVE_BYTES ? free_bytes - RESERVE_BYTES : 0;
     c->base.info.max_rows = total > (size_t)60 << 30 ? 4096 : total > (size_t)20 << 30 ? 2048 : 1024;
-    return LG_OK;
+    return lg_cuda_images_open(c, prop.integrated != 0, err);
 }
 
 static lg_status make_marks(lg_cuda *c, lg_err *err)

@@ -1,5 +1,5 @@
 /*
- * backend/cuda/internal: the backend object, shared by the host files cuda.c, memory.c and step.c.
+ * backend/cuda/internal: the backend object, shared by the host files cuda.c, memory.c, images.c and step.c.
  *
  * One thread (the engine's) owns all of it. A failure of the device is sticky: it is kept with its text,
  * every later call repeats it, and the process stays usable for another backend.
@@ -65,6 +65,9 @@ typedef struct lg_cuda {
     void *raw[LG_CUDA_STAGES];   /* device */
     cudaEvent_t stage_free[LG_CUDA_STAGES];
     int stage_next;
+    /* images of KV blocks */
+    cudaStream_t copies;
+    cudaEvent_t before_copy, after_copies;
     /* phases */
     cudaEvent_t *mark; /* 2 * LG_CUDA_MARKS */
     uint8_t mark_phase[LG_CUDA_MARKS];
@@ -92,6 +95,11 @@ size_t lg_cuda_scratch_bytes(lg_backend *b, const lg_limits *lim);
 void lg_cuda_free_stages(lg_cuda *c);
 /* The device's view of a weight. */
 lg_cu_mat lg_cuda_mat(const lg_weight *w);
+
+/* images.c */
+/* The stream of the copies, unless the card and the host share one memory. */
+LG_NODISCARD lg_status lg_cuda_images_open(lg_cuda *c, bool one_memory, lg_err *err);
+void lg_cuda_images_close(lg_cuda *c);
 
 /* step.c */
 lg_status lg_cuda_step_alloc(lg_cuda *c, const lg_limits *lim, lg_err *err);
