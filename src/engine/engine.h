@@ -184,6 +184,7 @@ typedef struct lg_gen_stats {
     lg_finish finish;
     int stop; /* index in reply.stop of the stop string that ended the reply, or -1 */
     uint64_t seed;
+    int n_fallback;    /* lg_reply_fallbacks */
     int n_ban_skipped; /* added tokens that a banned string would have hit */
     lg_draft_stats draft;
     lg_cache_found found; /* cached_tokens is found.cached */

@@ -614,6 +614,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
     stats->draft.paused = stats->draft.present && lg_spec_pace(e->spec)->paused;
     if (st == LG_OK)
         st = lg_reply_end(g.reply, stats->end, &stats->finish, err);
+    stats->n_fallback = lg_reply_fallbacks(g.reply);
     if (st == LG_OK && ids_out)
         st = hand_out(&g, n, ids_out, err);
     lg_cache_end(e);

@@ -26,8 +26,10 @@ static const double tokens[] = {16,    64,    256,   512,   1024,  2048,  4096, 
 
 struct lg_metrics {
     atomic_ullong requests[N_NAME + 1][N_STATUS];
-    atomic_ullong prompt, cached, generated, reasoning, prompt_us, decode_us, tool_calls, cancelled;
-    atomic_ullong drafted, accepted, hits[LG_CACHE_MEMORY + 1], exits[LG_THINK_FORCED + 1];
+    atomic_ullong prompt, cached, generated, reasoning, prompt_us, decode_us, tool_calls, fallbacks,
+        cancelled;
+    atomic_ullong drafted, accepted, hits[LG_CACHE_MEMORY + 1], restored[LG_CACHE_MEMORY + 1],
+        exits[LG_THINK_FORCED + 1];
     histogram ttft, between, queue, request, length;
 };
 
@@ -95,6 +97,7 @@ void lg_metrics_choice(lg_metrics *m, const lg_gen_stats *s, int n_call, bool fi
         count(&m->cached, s->cached_tokens);
         count(&m->prompt_us, (int64_t)s->prefill_us);
         count(&m->hits[s->found.from], 1);
+        count(&m->restored[s->found.from], s->cached_tokens);
         observe(&m->length, tokens, (double)s->prompt_tokens, 1);
         if (s->output_tokens > 0)
             observe(&m->ttft, seconds, (double)s->first_token_us / 1e6, 1);
@@ -103,6 +106,7 @@ void lg_metrics_choice(lg_metrics *m, const lg_gen_stats *s, int n_call, bool fi
     count(&m->reasoning, s->think_tokens);
     count(&m->decode_us, (int64_t)s->decode_us);
     count(&m->tool_calls, n_call);
+    count(&m->fallbacks, s->n_fallback);
     count(&m->drafted, s->draft.drafted);
     count(&m->accepted, s->draft.accepted);
     count(&m->exits[s->think_exit], 1);
@@ -171,6 +175,27 @@ static void write_exits(lg_metrics *m, lg_buf *out)
                           get(&m->exits[i]));
 }
 
+// What is kept, and what had to go.
+static void write_kept(const lg_prefix_stats *now, lg_buf *out)
+{
+    head(out, "lagoon_prefix_cache_bytes", "gauge", "memory of conversations that are not live");
+    (void)lg_buf_addf(out, "lagoon_prefix_cache_bytes{tier=\"host\"} %llu\n", (unsigned long long)now->bytes);
+    head(out, "lagoon_prefix_cache_budget_bytes", "gauge", "most of it");
+    (void)lg_buf_addf(out, "lagoon_prefix_cache_budget_bytes{tier=\"host\"} %llu\n",
+                      (unsigned long long)now->budget_bytes);
+    one(out, "lagoon_prefix_cache_slots", "gauge", "conversations in memory", now->slots);
+    head(out, "lagoon_prefix_cache_cuts", "gauge", "places where a conversation can go on");
+    for (int k = 0; k < LG_CUT_KINDS; k++)
+        (void)lg_buf_addf(out, "lagoon_prefix_cache_cuts{kind=\"%s\"} %d\n", lg_cut_name((lg_cut_kind)k),
+                          now->n_cuts[k]);
+    head(out, "lagoon_prefix_cache_evictions_total", "counter",
+         "what went for want of memory (a place) or of slots (a conversation)");
+    (void)lg_buf_addf(out,
+                      "lagoon_prefix_cache_evictions_total{tier=\"host\",reason=\"memory\"} %llu\n"
+                      "lagoon_prefix_cache_evictions_total{tier=\"host\",reason=\"slots\"} %llu\n",
+                      (unsigned long long)now->evicted_cuts, (unsigned long long)now->evicted_slots);
+}
+
 static void write_cache(lg_metrics *m, const lg_snapshot *s, lg_buf *out)
 {
     head(out, "lagoon_prefix_cache_hits_total", "counter", "prompts of which a part was cached");
@@ -179,13 +204,11 @@ static void write_cache(lg_metrics *m, const lg_snapshot *s, lg_buf *out)
                           lg_cache_from_name((lg_cache_from)i), get(&m->hits[i]));
     one(out, "lagoon_prefix_cache_misses_total", "counter", "prompts of which nothing was cached",
         (double)get(&m->hits[LG_CACHE_NONE]));
-    head(out, "lagoon_prefix_cache_bytes", "gauge", "memory of conversations that are not live");
-    (void)lg_buf_addf(out, "lagoon_prefix_cache_bytes{tier=\"host\"} %llu\n",
-                      (unsigned long long)s->cache.now.bytes);
-    head(out, "lagoon_prefix_cache_budget_bytes", "gauge", "most of it");
-    (void)lg_buf_addf(out, "lagoon_prefix_cache_budget_bytes{tier=\"host\"} %llu\n",
-                      (unsigned long long)s->cache.now.budget_bytes);
-    one(out, "lagoon_prefix_cache_slots", "gauge", "conversations in memory", s->cache.now.slots);
+    head(out, "lagoon_prefix_cache_restored_tokens_total", "counter", "tokens that were not computed again");
+    for (int i = LG_CACHE_LIVE; i <= LG_CACHE_MEMORY; i++)
+        (void)lg_buf_addf(out, "lagoon_prefix_cache_restored_tokens_total{tier=\"%s\"} %llu\n",
+                          lg_cache_from_name((lg_cache_from)i), get(&m->restored[i]));
+    write_kept(&s->cache.now, out);
     one(out, "lagoon_prefix_cache_avoidable_tokens_total", "counter",
         "shared with the cache and computed all the same", (double)s->cache.avoidable_tokens);
 }
@@ -224,6 +247,9 @@ void lg_metrics_write(lg_metrics *m, const lg_snapshot *s, lg_jobs *q, lg_buf *o
     one(out, "lagoon_prompt_seconds_total", "counter", "time of prefill", (double)get(&m->prompt_us) / 1e6);
     one(out, "lagoon_decode_seconds_total", "counter", "time of decoding", (double)get(&m->decode_us) / 1e6);
     one(out, "lagoon_tool_calls_total", "counter", "tool calls begun", (double)get(&m->tool_calls));
+    one(out, "lagoon_tool_call_parse_fallback_total", "counter",
+        "calls in a form that is not the model's own: read from JSON, or left as text",
+        (double)get(&m->fallbacks));
     one(out, "lagoon_queue_rejected_total", "counter", "requests answered with 429",
         (double)of_status(m, 429));
     one(out, "lagoon_cancelled_total", "counter", "requests whose client went away",

@@ -385,3 +385,8 @@ int lg_reply_reasoning_tokens(const lg_reply *r)
 {
     return r->n_reasoning;
 }
+
+int lg_reply_fallbacks(const lg_reply *r)
+{
+    return r->n_fallback;
+}

@@ -67,5 +67,7 @@ lg_reply_phase lg_reply_now(const lg_reply *r);
 int lg_reply_stop(const lg_reply *r);
 /* Tokens consumed in the REASONING state so far. */
 int lg_reply_reasoning_tokens(const lg_reply *r);
+/* Calls so far that the model did not write in its own form: read from a body in JSON, or left as text. */
+int lg_reply_fallbacks(const lg_reply *r);
 
 #endif

@@ -86,6 +86,7 @@ struct lg_reply {
     int n_started, n_completed;
     int stop_index;
     int n_reasoning;
+    int n_fallback;
     bool by_eog;        /* the model ended the reply itself */
     bool lost;          /* memory or the limit ran out: something is missing */
 };

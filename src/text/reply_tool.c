@@ -103,6 +103,7 @@ static void not_a_call(lg_reply *r)
 {
     bool probe = r->state == ST_PROBE;
 
+    r->n_fallback += !probe; // in reasoning it was a quotation
     r->state = probe ? ST_REASONING : ST_CONTENT;
     lg_reply_segment_text(r, probe ? &r->reasoning : &r->content, lg_buf_str(&r->call.markup));
     lg_buf_clear(&r->call.markup);
@@ -246,6 +247,7 @@ static bool json_end(lg_reply *r)
         lg_reply_event(r, LG_EV_TOOL_ARGS, args);
         lg_reply_event(r, LG_EV_TOOL_END, (lg_str){0});
         r->n_completed++;
+        r->n_fallback++;
         lg_reply_segment_start(&r->content);
         r->state = ST_CONTENT;
     }

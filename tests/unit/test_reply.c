@@ -31,8 +31,8 @@ typedef struct script {
     const char *stop[3];
 } script;
 
-// Feeds the script with its texts cut into `step` bytes.
-static void run(const script *s, size_t step, tt_transcript *t, int *stop)
+// Feeds the script with its texts cut into `step` bytes; returns lg_reply_fallbacks.
+static int run(const script *s, size_t step, tt_transcript *t, int *stop)
 {
     lg_str stops[3], text = lg_str_of(s->text);
     lg_reply_params p = {.family = s->v2 ? LG_TEMPLATE_V2 : LG_TEMPLATE_S21,
@@ -49,6 +49,7 @@ static void run(const script *s, size_t step, tt_transcript *t, int *stop)
     lg_finish finish;
     lg_err err = {0};
     bool done = false;
+    int n_fallback;
 
     for (; p.n_stop < 3 && s->stop[p.n_stop]; p.n_stop++)
         stops[p.n_stop] = lg_str_of(s->stop[p.n_stop]);
@@ -71,14 +72,16 @@ static void run(const script *s, size_t step, tt_transcript *t, int *stop)
     tt_transcript_finish(t, tt_finish_name(finish));
     if (stop)
         *stop = lg_reply_stop(r);
+    n_fallback = lg_reply_fallbacks(r);
     lg_reply_destroy(r);
+    return n_fallback;
 }
 
 static void check(const script *s, const char *want)
 {
     for (size_t step = 0; step < 9; step++) {
         tt_transcript t;
-        run(s, step, &t, NULL);
+        (void)run(s, step, &t, NULL);
         if (!lg_str_eqz(lg_buf_str(&t.out), want)) {
             print_error("script %s\nstep %zu\ngot  %.*s\nwant %s\n", s->text, step, (int)t.out.n, t.out.p,
                         want);
@@ -90,6 +93,29 @@ static void check(const script *s, const char *want)
 
 /* CHECK(transcript, script text, other fields of the script ...) */
 #define CHECK(want, ...) check(&(script){.text = __VA_ARGS__}, want)
+
+static int fallbacks(const char *text, bool open)
+{
+    tt_transcript t;
+    int n = run(&(script){.text = text, .open = open}, 1, &t, NULL);
+
+    lg_buf_free(&t.out);
+    return n;
+}
+
+// Calls in a form that is not the model's own are counted, whether they could be read or not.
+static void test_fallbacks(void **state)
+{
+    (void)state;
+    assert_int_equal(fallbacks("{25}ls{26}{25}ls<arg_key>a</arg_key><arg_value>b</arg_value>{26}{24}", false),
+                     0);
+    assert_int_equal(fallbacks("{25}{\"name\":\"ls\",\"arguments\":{}}{26}{24}", false), 1);
+    assert_int_equal(fallbacks("{25}{\"name\":\"ls\"}{26} and {25}ls{\"a\":1}{26}{24}", false), 2);
+    assert_int_equal(fallbacks("{25}{broken{26}{24}", false), 1);
+    assert_int_equal(fallbacks("{25}{26}{24}", false), 1);
+    assert_int_equal(fallbacks("a quotation: {25}no such{26}{19}x{24}", true), 0);
+    assert_int_equal(fallbacks("{\"name\":\"ls\"} in prose{24}", false), 0);
+}
 
 /* --- reasoning and content --- */
 
@@ -440,12 +466,12 @@ static void test_stop_strings(void **state)
     CHECK("content a<tool_call\nfinish stop", "a{25}x{24}", .stop = {">x"}); // markup that is content
     CHECK("content x\nfinish stop", "x</think>y", .stop = {"</think>"}, .how = LG_END_LENGTH);
     CHECK("content x\nfinish stop", "x{19}y", .stop = {"</think>"}, .how = LG_END_LENGTH);
-    run(&which, 0, &t, &stop);
+    (void)run(&which, 0, &t, &stop);
     assert_int_equal(stop, 1);
     assert_str(lg_buf_str(&t.out), "content one \nfinish stop");
     lg_buf_free(&t.out);
     which.text = "two";
-    run(&which, 0, &t, &stop);
+    (void)run(&which, 0, &t, &stop);
     assert_int_equal(stop, 0);
     lg_buf_free(&t.out);
 }
@@ -599,10 +625,10 @@ static void test_random(void **state)
         tt_transcript first;
         for (int k = rand_r(&seed) % 24; k > 0; k--)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s", part[rand_r(&seed) % N_PARTS]);
-        run(&s, 0, &first, NULL);
+        (void)run(&s, 0, &first, NULL);
         for (size_t step = 1; step < 6; step += 2) {
             tt_transcript again;
-            run(&s, step, &again, NULL);
+            (void)run(&s, step, &again, NULL);
             if (!lg_str_eq(lg_buf_str(&again.out), lg_buf_str(&first.out))) {
                 print_error("script %s\nstep %zu\n%.*s\nelse\n%.*s\n", text, step, (int)again.out.n,
                             again.out.p, (int)first.out.n, first.out.p);
@@ -641,6 +667,7 @@ int main(void)
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_json_body),
+        cmocka_unit_test(test_fallbacks),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_streaming),
