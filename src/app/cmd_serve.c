@@ -27,7 +27,8 @@ static const lg_option options[] = {LG_COMMON_OPTIONS(own), LG_OPTION_END};
 static const lg_setting_id settings[] = {
     LG_MODEL_SETTINGS, LG_SET_chat_template, LG_SET_fim_order, LG_SET_host, LG_SET_port, LG_SET_api_key,
     LG_SET_api_key_file, LG_SET_tls_cert, LG_SET_tls_key, LG_SET_cors, LG_SET_allowed_hosts,
-    LG_SET_metrics_public, LG_SET_dialects, LG_SET_max_body_bytes, LG_SET_max_connections, LG_SET_stop_grace,
+    LG_SET_metrics_public, LG_SET_slots_debug, LG_SET_dialects, LG_SET_max_body_bytes, LG_SET_max_connections,
+    LG_SET_stop_grace,
     LG_SET_idle_exit, LG_SET_model_policy, LG_SET_model_aliases, LG_SET_strict_status, LG_SET_sse_ping_s,
     LG_SET_sse_ping, LG_SET_json_leading_space_ping, LG_SET_reasoning_field, LG_SET_reasoning_format,
     LG_SET_usage_on_finish, LG_SET_drop_images, LG_SET_anthropic_default_thinking, LG_SET_forced_tools,

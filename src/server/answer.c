@@ -195,9 +195,10 @@ static lg_status check(call *c, lg_found found, lg_response *out, lg_api_error *
     if (found == LG_FOUND_NOTHING)
         return no_route(c, e);
     if (found == LG_FOUND_METHOD) {
-        lg_response_header(out, "Allow", "%s", c->route->post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
-        return lg_api_fail(e, LG_API_METHOD, NULL, "%s takes %s", c->route->path,
-                           c->route->post ? "POST" : "GET");
+        const char *allow = lg_route_allow(c->s->set, c->rq);
+
+        lg_response_header(out, "Allow", "%s", allow);
+        return lg_api_fail(e, LG_API_METHOD, NULL, "%s takes %s", c->route->path, allow);
     }
     LG_TRY(refuse_coding(c->rq, e));
     if (!c->route->loading && atomic_load(&c->s->service) == &c->s->loading)
@@ -230,7 +231,7 @@ void lg_answer_begin(void *ctx, lg_request *rq, lg_response *out)
     c->rq = rq;
     found = lg_route_find(s->set, rq, &c->route);
     c->shape = c->route ? c->route->shape : rq->anthropic ? LG_SHAPE_ANTHROPIC : LG_SHAPE_OPENAI;
-    if (doubled)
+    if (doubled && !atomic_exchange(&s->doubled, true))
         LG_WARN("http", "doubled-prefix", "path=\"%.*s\": the client's base URL has /v1 too much",
                 (int)(rq->target.n < 120 ? rq->target.n : 120), rq->target.p);
     if (lg_str_eqz(rq->method, "OPTIONS"))
@@ -395,16 +396,24 @@ static lg_stream_state next_piece(void *ctx, lg_buf *out)
     return out->n > 0 ? LG_STREAM_MORE : LG_STREAM_END;
 }
 
-static void start_stream(call *c, lg_response *out)
+static void event_headers(call *c, lg_response *out)
 {
-    out->stream = (lg_stream){.next = next_piece, .ctx = c};
     out->status = 200;
     common_headers(c->s, c->rq, c->shape, out);
-    if (!c->job->stream)
-        return;
     out->type = "text/event-stream; charset=utf-8";
     lg_response_header(out, "Cache-Control", "no-cache");
     lg_response_header(out, "X-Accel-Buffering", "no");
+}
+
+static void start_stream(call *c, lg_response *out)
+{
+    out->stream = (lg_stream){.next = next_piece, .ctx = c};
+    if (c->job->stream) {
+        event_headers(c, out);
+        return;
+    }
+    out->status = 200;
+    common_headers(c->s, c->rq, c->shape, out);
 }
 
 static void collect(call *c, lg_response *out)
@@ -472,6 +481,7 @@ static lg_status submit(call *c, const lg_service *v, lg_api_error *e)
         job->scope = c->rq->key;
     LG_TRY(parse_body(c, &job->doc, e));
     lg_http_body_done(c->rq);
+    lg_unknown_log(&c->s->unknown, job->dialect, lg_json_root(job->doc));
     LG_TRY(job->dialect->parse(v, c->rq, lg_json_root(job->doc), job, e));
     LG_ASSERT(job->prompt.n > 0 && job->n_choice > 0 && job->max_tokens > 0);
     c->ping = ping_of(c->s->set, job->dialect);
@@ -519,7 +529,7 @@ static lg_status run_util(call *c, lg_response *out, lg_api_error *e)
     lg_status st = LG_OK;
 
     lg_arena_init(&a, ARENA_BASE + 4 * c->rq->body.n);
-    if (c->route->post)
+    if (c->route->method == LG_POST)
         st = parse_body(c, &doc, e);
     if (st == LG_OK)
         st = c->route->util(v, c->rq, doc ? lg_json_root(doc) : NULL, &a, &out->body, e);
@@ -557,6 +567,16 @@ static void serve_health(call *c, lg_response *out)
     respond(c, status, "application/json", out);
 }
 
+static void serve_events(call *c, lg_response *out)
+{
+    lg_api_error e;
+
+    if (lg_watch_open(c->s, c->rq, &out->stream, &e) == LG_OK)
+        event_headers(c, out);
+    else
+        respond_error(c, &e, out);
+}
+
 void lg_answer_handle(void *ctx, lg_request *rq, lg_response *out)
 {
     call *c = rq->user;
@@ -581,12 +601,11 @@ void lg_answer_handle(void *ctx, lg_request *rq, lg_response *out)
         return;
     case LG_ROUTE_SLOTS:
     case LG_ROUTE_STATUS:
-        lg_snapshot_read(s->snapshot, &now);
-        if (c->route->kind == LG_ROUTE_SLOTS)
-            lg_status_slots(&now, &out->body);
-        else
-            lg_status_json(&now, s->jobs, s->p.model_id, &out->body);
+        (c->route->kind == LG_ROUTE_SLOTS ? lg_status_slots : lg_status_json)(s, &out->body);
         respond(c, 200, "application/json", out);
+        return;
+    case LG_ROUTE_EVENTS:
+        serve_events(c, out);
         return;
     }
 }
@@ -611,27 +630,51 @@ static const char *finish_word(const call *c)
     return c->sum.finish == LG_FINISH_LENGTH ? "length" : "stop";
 }
 
-static void log_job(const call *c, int status)
+static double tokens_a_second(const lg_gen_stats *s)
+{
+    return s->decode_us > 0 && s->output_tokens > 1
+               ? (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us : 0;
+}
+
+static lg_recent_row row_of(const call *c, int status)
 {
     const lg_gen_stats *s = &c->sum;
-    double rate = s->decode_us > 0 && s->output_tokens > 1
-                      ? (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us : 0;
+    lg_recent_row r = {.t = (int64_t)time(NULL), .status = status, .finish = "error", .accept = -1,
+                       .ms = (lg_now_us() - c->rq->start_us) / 1000};
+
+    (void)snprintf(r.dialect, sizeof r.dialect, "%s", c->route->name);
+    (void)snprintf(r.client, sizeof r.client, "%s", c->rq->client);
+    if (!c->job)
+        return r;
+    (void)snprintf(r.id, sizeof r.id, "%s", lg_job_tag(c->job));
+    r.finish = finish_word(c);
+    r.calls = c->n_call;
+    r.prompt = (int64_t)c->job->prompt.n;
+    r.cached = s->cached_tokens;
+    r.think = s->think_tokens;
+    r.out = s->output_tokens - s->think_tokens;
+    r.queue_ms = lg_job_queue_us(c->job) / 1000;
+    r.ttft_ms = c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0;
+    r.tok_s = tokens_a_second(s);
+    if (s->draft.drafted > 0)
+        r.accept = (double)s->draft.accepted / (double)s->draft.drafted;
+    return r;
+}
+
+static void log_job(const call *c, const lg_recent_row *r)
+{
     char accept[32] = "";
 
-    if (s->draft.drafted > 0)
-        (void)snprintf(accept, sizeof accept, " accept=%.2f",
-                       (double)s->draft.accepted / (double)s->draft.drafted);
+    if (r->accept >= 0)
+        (void)snprintf(accept, sizeof accept, " accept=%.2f", r->accept);
     LG_INFO(
         "http", "done",
         "id=%s dialect=%s client=%s status=%d in=%lld cached=%lld think=%lld out=%lld tools=%d queue_ms=%llu "
         "ttft_ms=%llu tok_s=%.1f%s finish=%s%s%s",
-        lg_job_tag(c->job), c->route->name, c->rq->client[0] ? c->rq->client : "-", status,
-        (long long)c->job->prompt.n, (long long)s->cached_tokens, (long long)s->think_tokens,
-        (long long)(s->output_tokens - s->think_tokens), c->n_call,
-        (unsigned long long)lg_job_queue_us(c->job) / 1000,
-        (unsigned long long)(c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0), rate, accept,
-        finish_word(c), c->failed ? " code=" : "",
-        c->failed ? lg_api_word(&c->error) : "");
+        r->id, r->dialect, r->client[0] ? r->client : "-", r->status, (long long)r->prompt,
+        (long long)r->cached, (long long)r->think, (long long)r->out, r->calls,
+        (unsigned long long)r->queue_ms, (unsigned long long)r->ttft_ms, r->tok_s, accept, r->finish,
+        c->failed ? " code=" : "", c->failed ? lg_api_word(&c->error) : "");
 }
 
 void lg_answer_done(void *ctx, lg_request *rq, int status)
@@ -641,16 +684,22 @@ void lg_answer_done(void *ctx, lg_request *rq, int status)
 
     if (c && c->job) {
         bool whole = c->ended && !c->gone;
+        lg_recent_row row;
 
         let_go(c);
         status = whole ? status : 499;
-        log_job(c, status);
+        row = row_of(c, status);
+        log_job(c, &row);
+        lg_recent_add(s->recent, &row);
         lg_job_release(c->job);
         c->job = NULL;
     } else if (c && c->route && c->route->kind == LG_ROUTE_JOB) {
+        lg_recent_row row = row_of(c, status);
+
         // the message may quote the request, so it is for the client alone
         LG_INFO("http", "done", "dialect=%s client=%s status=%d code=%s", c->route->name,
                 rq->client[0] ? rq->client : "-", status, c->failed ? lg_api_word(&c->error) : "-");
+        lg_recent_add(s->recent, &row);
     }
     lg_metrics_request(s->metrics, c && c->route ? c->route->name : NULL, status, lg_now_us() - rq->start_us);
 }

@@ -290,22 +290,6 @@ static void pass_inline(lg_job *job, const lg_job_event *ev, lg_buf *out)
         pass(job, ev, out);
 }
 
-static void note_logprob(lg_job *job, const lg_job_event *ev)
-{
-    state *t = job->state;
-    choice *c = &t->choice[ev->choice];
-    lg_buf b;
-    lg_jsonw w;
-
-    lg_buf_init(&b, 1 << 20);
-    w = lg_jsonw_start(&b);
-    w.more = c->logprobs.n > 0;
-    lg_openai_logprob_json(&w, t->s->vocab, ev);
-    if (b.failed || !lg_text_add(&c->logprobs, &job->arena, lg_buf_str(&b)))
-        c->failed = true;
-    lg_buf_free(&b);
-}
-
 static void end_choice(lg_job *job, const lg_job_event *ev, lg_buf *out)
 {
     state *t = job->state;
@@ -325,9 +309,10 @@ static void end_choice(lg_job *job, const lg_job_event *ev, lg_buf *out)
 static void event(lg_job *job, const lg_job_event *ev, lg_buf *out)
 {
     state *t = job->state;
+    choice *c = &t->choice[ev->choice];
 
-    if (ev->kind == LG_JOB_TOKEN)
-        note_logprob(job, ev);
+    if (ev->kind == LG_JOB_TOKEN && !lg_openai_add_logprob(&c->logprobs, &job->arena, t->s->vocab, ev))
+        c->failed = true;
     if (t->hide && ev->kind == LG_JOB_REPLY && ev->reply.kind == LG_EV_REASONING)
         return;
     if (t->inline_think && (ev->kind == LG_JOB_REPLY || ev->kind == LG_JOB_CHOICE_END))

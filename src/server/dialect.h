@@ -76,6 +76,11 @@ LG_NODISCARD lg_status lg_util_model(const lg_service *s, const lg_request *rq, 
                                      lg_arena *a, lg_buf *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_util_props(const lg_service *s, const lg_request *rq, const lg_json *body,
                                      lg_arena *a, lg_buf *out, lg_api_error *e);
+/* responses_stored.c */
+LG_NODISCARD lg_status lg_util_response(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                        lg_arena *a, lg_buf *out, lg_api_error *e);
+LG_NODISCARD lg_status lg_util_response_delete(const lg_service *s, const lg_request *rq, const lg_json *body,
+                                               lg_arena *a, lg_buf *out, lg_api_error *e);
 
 /* --- request.h's view of the HTTP side (implemented in http.c) --- */
 lg_str lg_request_path(const lg_request *rq);                      /* without query, aliases resolved */

@@ -104,6 +104,7 @@ void lg_openai_timings_json(lg_jsonw *w, const lg_gen_stats *s)
 
     lg_jsonw_open(w, "timings", '{');
     lg_jsonw_int(w, "cache_n", s->cached_tokens);
+    lg_jsonw_strz(w, "cache_tier", lg_cache_from_name(s->found.from));
     lg_jsonw_int(w, "prompt_n", fresh);
     rate(w, fresh, s->prefill_us, "prompt_ms", "prompt_per_token_ms", "prompt_per_second");
     lg_jsonw_int(w, "predicted_n", s->output_tokens);
@@ -162,6 +163,21 @@ void lg_openai_logprob_json(lg_jsonw *w, const lg_vocab *v, const lg_job_event *
     }
     lg_jsonw_close(w, ']');
     lg_jsonw_close(w, '}');
+}
+
+bool lg_openai_add_logprob(lg_text *list, lg_arena *a, const lg_vocab *v, const lg_job_event *token)
+{
+    bool ok;
+    lg_buf b;
+    lg_jsonw w;
+
+    lg_buf_init(&b, 1 << 20);
+    w = lg_jsonw_start(&b);
+    w.more = list->n > 0;
+    lg_openai_logprob_json(&w, v, token);
+    ok = !b.failed && lg_text_add(list, a, lg_buf_str(&b));
+    lg_buf_free(&b);
+    return ok;
 }
 
 void lg_openai_fail(lg_job *job, const lg_api_error *e, lg_buf *out)

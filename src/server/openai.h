@@ -43,6 +43,9 @@ lg_str lg_openai_model(const lg_job *job, const char *served);
 lg_status lg_openai_refuse(const char *param, lg_api_error *e);
 /* One entry of Chat's logprobs.content. */
 void lg_openai_logprob_json(lg_jsonw *w, const lg_vocab *v, const lg_job_event *token);
+/* One more such entry to a list of them with commas between. False when the arena
+ * is full. */
+bool lg_openai_add_logprob(lg_text *list, lg_arena *a, const lg_vocab *v, const lg_job_event *token);
 /* A log-probability as JSON can carry it. */
 double lg_openai_logprob(float v);
 /* The error as an event, then the end of the stream (Chat, Completions). */

@@ -51,7 +51,7 @@ static lg_status recall(const lg_service *s, const lg_json *body, lg_job *job, l
     if (!id.p)
         return LG_OK;
     lg_buf_init(&items, job->arena.limit);
-    if (lg_store_get(s->store, id, &items)) {
+    if (lg_store_get(s->store, id, LG_STORE_ITEMS, &items)) {
         st = lg_responses_made(lg_buf_str(&items), &job->made, &err);
         if (st == LG_OK)
             t->before = lg_json_get(lg_json_root(job->made), "items");
@@ -65,19 +65,27 @@ static lg_status recall(const lg_service *s, const lg_json *body, lg_job *job, l
     return st;
 }
 
-static lg_status read_reasoning(const lg_json *body, lg_rstate *t, lg_api_error *e)
+// What the client wants to see of the answer: reasoning, and log-probabilities.
+static lg_status read_output(const lg_json *body, lg_job *job, lg_rstate *t, lg_api_error *e)
 {
     const lg_json *reasoning = field(body, "reasoning"), *include = field(body, "include");
     lg_str summary = {0};
+    int64_t top = -1;
 
     LG_TRY(lg_field_str(reasoning, "reasoning.", "generate_summary", &summary, e));
     LG_TRY(lg_field_str(reasoning, "reasoning.", "summary", &summary, e));
     t->summary = summary.n > 0 && !lg_str_eqz(summary, "none");
     if (include && !lg_json_is(include, LG_JSON_ARRAY))
         return lg_api_fail(e, LG_API_INVALID, "include", "include must be an array of strings");
-    for (size_t i = 0; i < lg_json_len(include); i++)
-        if (lg_str_eqz(lg_json_str(lg_json_at(include, i)), "reasoning.encrypted_content"))
-            t->sealed = true;
+    LG_TRY(lg_field_int(body, "", "top_logprobs", 0, LG_TOP_LOGPROBS_MAX, &top, e));
+    for (size_t i = 0; i < lg_json_len(include); i++) {
+        lg_str what = lg_json_str(lg_json_at(include, i));
+
+        t->sealed = t->sealed || lg_str_eqz(what, "reasoning.encrypted_content");
+        if (lg_str_eqz(what, "message.output_text.logprobs") && top < 0)
+            top = 0;
+    }
+    job->n_logprobs = (int)top;
     return LG_OK;
 }
 
@@ -108,7 +116,7 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     LG_TRY(lg_request_sampling(s, body, "", LG_SAMPLE_BASIC | LG_SAMPLE_MIN_P | LG_SAMPLE_SEED, job, e));
     LG_TRY(lg_openai_limit(body, &r.limit, &r.limit_given, e));
     LG_TRY(lg_request_thinking(s, body, &r.think, e));
-    LG_TRY(read_reasoning(body, t, e));
+    LG_TRY(read_output(body, job, t, e));
     LG_TRY(recall(s, body, job, t, e));
     LG_TRY(lg_responses_tools(lg_json_get(body, "tools"), &job->arena, &job->made, &t->tools, e));
     LG_TRY(lg_request_tool_choice(body, &t->tools.chat, &job->arena, &r.choice, e));
@@ -262,37 +270,51 @@ static void end_choice(lg_job *job, const lg_job_event *ev, lg_buf *out)
 
 static void event(lg_job *job, const lg_job_event *ev, lg_buf *out)
 {
+    lg_rstate *t = job->state;
+
+    if (ev->kind == LG_JOB_TOKEN && !lg_openai_add_logprob(&t->logprobs, &job->arena, t->s->vocab, ev))
+        t->failed = true;
     if (ev->kind == LG_JOB_REPLY)
         lg_responses_reply(job, ev, out);
     else if (ev->kind == LG_JOB_CHOICE_END)
         end_choice(job, ev, out);
 }
 
-// The whole conversation, as items, for a request that goes on from here.
-static void keep(const lg_job *job, size_t max)
+// The whole conversation, as items, for a request that goes on from here, and the response as it went out.
+static void keep(lg_job *job, const char *status, size_t max)
 {
     const lg_rstate *t = job->state;
     const lg_json *input = field(t->body, "input");
-    lg_buf b;
+    size_t n_input;
+    lg_buf items, response;
     lg_jsonw w;
 
-    lg_buf_init(&b, max);
-    w = lg_jsonw_start(&b);
+    lg_buf_init(&items, max);
+    lg_buf_init(&response, max);
+    w = lg_jsonw_start(&items);
     for (size_t i = 0; i < lg_json_len(t->before); i++)
         lg_jsonw_value(&w, NULL, lg_json_at(t->before, i));
     for (size_t i = 0; i < lg_json_len(input); i++)
         lg_jsonw_value(&w, NULL, lg_json_at(input, i));
     if (lg_json_is(input, LG_JSON_STRING)) {
         lg_jsonw_open(&w, NULL, '{');
+        lg_jsonw_strz(&w, "type", "message");
         lg_jsonw_strz(&w, "role", "user");
         lg_jsonw_value(&w, "content", input);
         lg_jsonw_close(&w, '}');
     }
+    n_input = items.n;
     for (const lg_ritem *it = t->first; it; it = it->next)
         lg_ritem_json(&w, NULL, t, it);
-    if (!b.failed)
-        lg_store_put(t->s->store, lg_str_of(job->id), lg_buf_str(&b));
-    lg_buf_free(&b);
+    w = lg_jsonw_start(&response);
+    response_json(&w, NULL, job, status, NULL);
+    if (!items.failed && !response.failed)
+        lg_store_put(t->s->store, &(lg_stored){.id = lg_str_of(job->id),
+                                               .items = lg_buf_str(&items),
+                                               .n_input = n_input,
+                                               .response = lg_buf_str(&response)});
+    lg_buf_free(&items);
+    lg_buf_free(&response);
 }
 
 static void finish(lg_job *job, lg_buf *out)
@@ -303,7 +325,7 @@ static void finish(lg_job *job, lg_buf *out)
 
     out->failed = out->failed || t->failed;
     if (t->keep && !t->failed)
-        keep(job, out->max);
+        keep(job, status, out->max);
     if (job->stream) {
         response_frame(job, cut ? "response.incomplete" : "response.completed", status, NULL, out);
     } else {

@@ -54,6 +54,7 @@ typedef struct lg_ritem {
     char id[32];
     lg_text text;        /* reasoning, message; call: arguments as the model's JSON */
     lg_text raw;         /* custom call: the input */
+    lg_text logprobs;    /* message: those of its tokens, as JSON with commas between */
     bool open;           /* of the items, at most the last one */
     bool cut;            /* ended by a limit */
     bool part;           /* its parts were announced */
@@ -74,6 +75,7 @@ typedef struct lg_rstate {
     int64_t sequence;
     bool summary;        /* reasoning is also shown as a summary */
     bool sealed;         /* ... and given to the client to carry */
+    lg_text logprobs;    /* of tokens whose text has not come yet */
     bool hide;
     bool keep;           /* the response goes into the store */
     const lg_json *before; /* items of earlier turns, from the store; NULL: none */

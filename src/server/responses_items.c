@@ -37,12 +37,21 @@ void lg_rframe_end(lg_jsonw *w)
 
 /* --- an item as JSON --- */
 
+static void logprobs_json(lg_jsonw *w, lg_str entries)
+{
+    lg_jsonw_open(w, "logprobs", '[');
+    if (entries.n > 0)
+        lg_jsonw_raw(w, NULL, entries);
+    lg_jsonw_close(w, ']');
+}
+
 static const char *status_of(const lg_ritem *it)
 {
     return it->open ? "in_progress" : it->cut ? "incomplete" : "completed";
 }
 
-static void text_part(lg_jsonw *w, const char *key, const char *type, lg_str text)
+// `logprobs`: entries as JSON; only an output_text has them.
+static void text_part(lg_jsonw *w, const char *key, const char *type, lg_str text, lg_str logprobs)
 {
     lg_jsonw_open(w, key, '{');
     lg_jsonw_strz(w, "type", type);
@@ -50,8 +59,7 @@ static void text_part(lg_jsonw *w, const char *key, const char *type, lg_str tex
     if (strcmp(type, "output_text") == 0) {
         lg_jsonw_open(w, "annotations", '[');
         lg_jsonw_close(w, ']');
-        lg_jsonw_open(w, "logprobs", '[');
-        lg_jsonw_close(w, ']');
+        logprobs_json(w, logprobs);
     }
     lg_jsonw_close(w, '}');
 }
@@ -61,7 +69,7 @@ static void parts(lg_jsonw *w, const char *key, const char *type, const lg_ritem
 {
     lg_jsonw_open(w, key, '[');
     if (wanted && !it->open)
-        text_part(w, NULL, type, lg_text_str(&it->text));
+        text_part(w, NULL, type, lg_text_str(&it->text), lg_text_str(&it->logprobs));
     lg_jsonw_close(w, ']');
 }
 
@@ -180,10 +188,10 @@ static void text_frame(lg_rstate *t, const char *type, const char *index_key, co
     if (index_key)
         lg_jsonw_int(&w, index_key, 0);
     lg_jsonw_str(&w, key, text);
-    if (strncmp(type, "response.output_text.", 21) == 0) {
-        lg_jsonw_open(&w, "logprobs", '[');
-        lg_jsonw_close(&w, ']');
-    }
+    if (strcmp(type, "response.output_text.delta") == 0)
+        logprobs_json(&w, lg_text_str(&t->logprobs));
+    else if (strcmp(type, "response.output_text.done") == 0)
+        logprobs_json(&w, lg_text_str(&it->logprobs));
     if (strcmp(type, "response.function_call_arguments.done") == 0)
         lg_jsonw_str(&w, "name", it->tool ? it->tool->name : it->name);
     lg_rframe_end(&w);
@@ -195,7 +203,7 @@ static void part_frame(lg_rstate *t, const char *type, const char *index_key, co
     lg_jsonw w = item_frame(t, type, it, out);
 
     lg_jsonw_int(&w, index_key, 0);
-    text_part(&w, "part", part_type, text);
+    text_part(&w, "part", part_type, text, it->part ? lg_text_str(&it->logprobs) : LG_STR(""));
     lg_rframe_end(&w);
 }
 
@@ -352,6 +360,19 @@ static void show_text(lg_rstate *t, lg_ritem *it, lg_str text, lg_buf *out)
     it->part = true;
 }
 
+// The log-probabilities that have come belong to this item.
+static void take_logprobs(lg_job *job, lg_ritem *it)
+{
+    lg_rstate *t = job->state;
+    bool first = it->logprobs.n == 0;
+
+    if (it->kind != LG_RITEM_MESSAGE || t->logprobs.n == 0)
+        return;
+    t->failed = (!first && !lg_text_add(&it->logprobs, &job->arena, LG_STR(","))) ||
+                !lg_text_add(&it->logprobs, &job->arena, lg_text_str(&t->logprobs)) || t->failed;
+    t->logprobs.n = 0;
+}
+
 static void add_text(lg_job *job, lg_ritem_kind kind, const lg_job_event *ev, lg_buf *out)
 {
     lg_rstate *t = job->state;
@@ -366,6 +387,7 @@ static void add_text(lg_job *job, lg_ritem_kind kind, const lg_job_event *ev, lg
     t->failed = !lg_text_add(&it->text, &job->arena, ev->reply.text) || t->failed;
     if (shows(job))
         show_text(t, it, ev->reply.text, out);
+    take_logprobs(job, it);
 }
 
 static void add_arguments(lg_job *job, const lg_job_event *ev, lg_buf *out)
@@ -435,6 +457,7 @@ void lg_responses_close(lg_job *job, bool cut, lg_buf *out)
     if (!it || !it->open)
         return;
     it->cut = cut;
+    take_logprobs(job, it); // of tokens without a text of their own
     if (it->kind == LG_RITEM_CALL)
         close_call(job, it, out);
     else if (shows(job))
@@ -456,6 +479,7 @@ void lg_responses_reply(lg_job *job, const lg_job_event *ev, lg_buf *out)
     case LG_EV_CONTENT: add_text(job, LG_RITEM_MESSAGE, ev, out); break;
     case LG_EV_TOOL_START:
         lg_responses_close(job, false, out);
+        t->logprobs.n = 0; // of white space before the call
         (void)open_item(job, LG_RITEM_CALL, ev, out);
         break;
     case LG_EV_TOOL_ARGS: add_arguments(job, ev, out); break;

@@ -7,7 +7,7 @@
 
 #define JOB(at, setting_, d)                                                                 \
     {                                                                                        \
-        .path = (at), .name = #d, .kind = LG_ROUTE_JOB, .post = true, .setting = (setting_), \
+        .path = (at), .name = #d, .kind = LG_ROUTE_JOB, .method = LG_POST, .setting = (setting_), \
         .dialect = &lg_dialect_##d                                                           \
     }
 
@@ -19,7 +19,7 @@ static const lg_route routes[] = {
     {.path = "/v1/messages",
      .name = "messages",
      .kind = LG_ROUTE_JOB,
-     .post = true,
+     .method = LG_POST,
      .setting = "anthropic",
      .shape = LG_SHAPE_ANTHROPIC,
      .dialect = &lg_dialect_messages},
@@ -27,28 +27,41 @@ static const lg_route routes[] = {
     {.path = "/v1/messages/count_tokens",
      .name = "count_tokens",
      .kind = LG_ROUTE_UTIL,
-     .post = true,
+     .method = LG_POST,
      .setting = "anthropic",
      .shape = LG_SHAPE_ANTHROPIC,
      .util = lg_util_count_tokens},
+    {.path = "/v1/responses/*",
+     .name = "responses",
+     .kind = LG_ROUTE_UTIL,
+     .setting = "responses",
+     .stored = true,
+     .util = lg_util_response},
+    {.path = "/v1/responses/*",
+     .name = "responses",
+     .kind = LG_ROUTE_UTIL,
+     .method = LG_DELETE,
+     .setting = "responses",
+     .stored = true,
+     .util = lg_util_response_delete},
     {.path = "/v1/models", .name = "models", .kind = LG_ROUTE_UTIL, .loading = true, .util = lg_util_models},
     {.path = "/v1/models/*", .name = "models", .kind = LG_ROUTE_UTIL, .loading = true, .util = lg_util_model},
     {.path = "/tokenize",
      .name = "tokenize",
      .kind = LG_ROUTE_UTIL,
-     .post = true,
+     .method = LG_POST,
      .setting = "llama",
      .util = lg_util_tokenize},
     {.path = "/detokenize",
      .name = "detokenize",
      .kind = LG_ROUTE_UTIL,
-     .post = true,
+     .method = LG_POST,
      .setting = "llama",
      .util = lg_util_detokenize},
     {.path = "/apply-template",
      .name = "apply-template",
      .kind = LG_ROUTE_UTIL,
-     .post = true,
+     .method = LG_POST,
      .setting = "llama",
      .util = lg_util_apply_template},
     {.path = "/props", .name = "props", .kind = LG_ROUTE_UTIL, .setting = "llama", .util = lg_util_props},
@@ -57,6 +70,7 @@ static const lg_route routes[] = {
     {.path = "/health", .name = "health", .kind = LG_ROUTE_HEALTH, .open = true, .loading = true},
     {.path = "/", .name = "health", .kind = LG_ROUTE_HEALTH, .open = true, .loading = true},
     {.path = "/lagoon/v1/status", .name = "status", .kind = LG_ROUTE_STATUS, .loading = true},
+    {.path = "/lagoon/v1/events", .name = "events", .kind = LG_ROUTE_EVENTS, .loading = true},
 };
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 
@@ -107,6 +121,8 @@ static bool matches(const char *pattern, lg_str path)
 
 static bool enabled(const lg_settings *set, const lg_route *r)
 {
+    if (r->stored && set->responses_store <= 0)
+        return false;
     if (!r->setting)
         return true;
     for (size_t i = 0; i < set->dialects.n; i++)
@@ -115,10 +131,23 @@ static bool enabled(const lg_settings *set, const lg_route *r)
     return false;
 }
 
+static lg_method method_of(const lg_route *r)
+{
+    return r->method ? r->method : LG_GET;
+}
+
+static lg_method method_named(lg_str m)
+{
+    return lg_str_eqz(m, "GET") || lg_str_eqz(m, "HEAD") ? LG_GET
+           : lg_str_eqz(m, "POST")                       ? LG_POST
+           : lg_str_eqz(m, "DELETE")                     ? LG_DELETE
+                                                         : 0;
+}
+
 lg_found lg_route_find(const lg_settings *set, const lg_request *rq, const lg_route **out)
 {
-    bool get = lg_str_eqz(rq->method, "GET") || lg_str_eqz(rq->method, "HEAD");
-    bool post = lg_str_eqz(rq->method, "POST");
+    lg_method m = method_named(rq->method);
+    lg_found found = LG_FOUND_NOTHING;
 
     *out = NULL;
     for (size_t i = 0; i < N_ROUTES; i++) {
@@ -126,14 +155,28 @@ lg_found lg_route_find(const lg_settings *set, const lg_request *rq, const lg_ro
 
         if (!matches(r->path, rq->path))
             continue;
-        *out = r;
+        if (!*out || enabled(set, r)) // what is off gives its shape to the error
+            *out = r;
         if (!enabled(set, r))
-            return LG_FOUND_NOTHING; // in the shape of its dialect
-        if (r->post ? post : get)
+            continue;
+        if (method_of(r) == m)
             return LG_FOUND;
-        return LG_FOUND_METHOD;
+        found = LG_FOUND_METHOD;
     }
-    return LG_FOUND_NOTHING;
+    return found;
+}
+
+const char *lg_route_allow(const lg_settings *set, const lg_request *rq)
+{
+    static const char *const text[] = {
+        "OPTIONS",       "GET, HEAD, OPTIONS",         "POST, OPTIONS",         "GET, HEAD, POST, OPTIONS",
+        "DELETE, OPTIONS", "GET, HEAD, DELETE, OPTIONS", "POST, DELETE, OPTIONS", "GET, HEAD, POST, DELETE, OPTIONS"};
+    unsigned all = 0;
+
+    for (size_t i = 0; i < N_ROUTES; i++)
+        if (matches(routes[i].path, rq->path) && enabled(set, &routes[i]))
+            all |= method_of(&routes[i]);
+    return text[all];
 }
 
 const char *lg_route_name(size_t i)

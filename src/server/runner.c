@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/server_int.h"
+#include "server/status.h"
 
 enum { IDLE_MS = 2000 }; // from the end of a turn to the prefill of what follows
 
@@ -99,6 +100,7 @@ static void serve_jobs(lg_server *s)
         }
         forget_last(s);
         lg_job_hold(job);
+        lg_status_keep_prompt(s, job);
         if (lg_run_job(s, job) && s->set->idle_prefill)
             s->last = job;
         else

@@ -20,6 +20,7 @@ enum {
     PEM_MAX = 1 << 20,
     REPLAY_BYTES = 64 << 20,
     GRAMMAR_BYTES = 64 << 20,
+    SHOWN_BYTES = 16 << 20,
     HEADER_BYTES = 64 << 10,
     HEADER_S = 30, BODY_S = 30, WRITE_S = 60, IDLE_S = 75,
     FLUSH_MS = 2000, // for responses that are complete but not out
@@ -90,6 +91,7 @@ static lg_status make_parts(lg_server *s, lg_err *err)
     LG_TRY(lg_jobs_create(&jobs, &s->jobs, err));
     LG_TRY(lg_metrics_create(&s->metrics, err));
     LG_TRY(lg_snapshot_create(&s->snapshot, err));
+    LG_TRY(lg_recent_create(&s->recent, err));
     LG_TRY(lg_replay_create(REPLAY_BYTES, &s->replay, err));
     if (s->set->responses_store > 0)
         LG_TRY(lg_store_create((size_t)s->set->responses_store, &s->store, err));
@@ -119,6 +121,9 @@ lg_status lg_server_open(const lg_server_params *p, lg_server **out, lg_err *err
     s->set = p->set;
     s->ended_pipe[0] = s->ended_pipe[1] = -1;
     (void)pthread_mutex_init(&s->large, NULL);
+    (void)pthread_mutex_init(&s->shown_lock, NULL);
+    (void)pthread_mutex_init(&s->unknown.lock, NULL);
+    lg_buf_init(&s->shown_prompt, SHOWN_BYTES);
     atomic_store(&s->last_request_us, lg_now_us());
     st = make_parts(s, err);
     if (st == LG_OK)
@@ -148,6 +153,7 @@ void lg_server_close(lg_server *s)
     if (!s)
         return;
     stop_runner(s);
+    atomic_store(&s->over, true);
     lg_http_close(s->http);
     lg_engine_close(s->engine);
     lg_buf_free(&s->last_content);
@@ -155,6 +161,7 @@ void lg_server_close(lg_server *s)
     lg_constraint_cache_destroy(s->constraints);
     lg_store_destroy(s->store);
     lg_replay_destroy(s->replay);
+    lg_recent_destroy(s->recent);
     lg_snapshot_destroy(s->snapshot);
     lg_metrics_destroy(s->metrics);
     lg_jobs_destroy(s->jobs);
@@ -163,6 +170,9 @@ void lg_server_close(lg_server *s)
         if (s->ended_pipe[i] >= 0)
             (void)close(s->ended_pipe[i]);
     (void)pthread_mutex_destroy(&s->large);
+    (void)pthread_mutex_destroy(&s->shown_lock);
+    (void)pthread_mutex_destroy(&s->unknown.lock);
+    lg_buf_free(&s->shown_prompt);
     free(s->cert);
     free(s->cert_key);
     free(s);
@@ -230,6 +240,7 @@ lg_server_end lg_server_run(lg_server *s, int signal_fd, lg_err *err)
             lg_jobs_stop(s->jobs, 0);
         }
     }
+    atomic_store(&s->over, true);
     lg_http_drain(s->http, FLUSH_MS);
     LG_INFO("server", "stopped", "signals=%d", count);
     return count > 1 ? LG_SERVER_CUT : LG_SERVER_STOPPED;

@@ -10,11 +10,13 @@
 #include "server/http.h"
 #include "server/jobs.h"
 #include "server/metrics.h"
+#include "server/recent.h"
 #include "server/replay.h"
 #include "server/store.h"
 #include "server/route.h"
 #include "server/server.h"
 #include "server/snapshot.h"
+#include "server/unknown.h"
 
 enum { SERVER_PINS = 64 };
 
@@ -26,6 +28,7 @@ struct lg_server {
     lg_jobs *jobs;
     lg_metrics *metrics;
     lg_snapshot_box *snapshot;
+    lg_recent *recent;
     bool tls;
     char *cert, *cert_key;
     size_t job_arena_bytes;
@@ -37,6 +40,12 @@ struct lg_server {
     lg_constraint_cache *constraints;
     atomic_ullong last_request_us; /* for idle_exit */
     atomic_int unknown_paths;
+    atomic_bool doubled;  /* a base URL with /v1 too much was told */
+    atomic_int watchers;  /* of /lagoon/v1/events */
+    atomic_bool over;     /* watchers leave */
+    lg_unknown unknown;   /* fields of requests that were told */
+    pthread_mutex_t shown_lock;
+    lg_buf shown_prompt;  /* slots_debug: the last job's prompt */
     pthread_mutex_t large; /* held while a utility works on a large body */
     /* the engine thread's */
     pthread_t runner;
@@ -58,6 +67,9 @@ void *lg_runner_main(void *arg);
 bool lg_run_job(lg_server *s, lg_job *job);
 /* Prefill the history of s->last as it will be when the user speaks next (idle.c). */
 void lg_idle_prefill(lg_server *s);
+
+/* Look on (watch.c): a stream of the status. LG_E_INPUT with *e filled when too many do. */
+LG_NODISCARD lg_status lg_watch_open(lg_server *s, lg_request *rq, lg_stream *out, lg_api_error *e);
 
 /* Requests (answer.c): the functions of lg_http_handler; ctx is the server. */
 void lg_answer_begin(void *ctx, lg_request *rq, lg_response *out);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 typedef struct entry {
-    char *id, *items; /* NULL: a free place */
-    size_t n_id, n_items;
+    char *text; /* id, items, response, one after the other; NULL: a free place */
+    size_t n_id, n_items, n_input, n_response;
 } entry;
 
 struct lg_store {
@@ -36,8 +36,7 @@ lg_status lg_store_create(size_t n, lg_store **out, lg_err *err)
 
 static void clear(entry *e)
 {
-    free(e->id);
-    free(e->items);
+    free(e->text);
     *e = (entry){0};
 }
 
@@ -52,17 +51,25 @@ void lg_store_destroy(lg_store *s)
     free(s);
 }
 
-void lg_store_put(lg_store *s, lg_str id, lg_str items)
+static void put_text(char **to, lg_str s)
 {
-    entry e = {.id = malloc(id.n + 1), .items = malloc(items.n + 1), .n_id = id.n, .n_items = items.n};
+    if (s.n > 0)
+        memcpy(*to, s.p, s.n);
+    *to += s.n;
+}
+
+void lg_store_put(lg_store *s, const lg_stored *r)
+{
+    entry e = {.text = malloc(r->id.n + r->items.n + r->response.n + 1), .n_id = r->id.n,
+               .n_items = r->items.n, .n_input = r->n_input, .n_response = r->response.n};
+    char *to = e.text;
     entry old;
 
-    if (!e.id || !e.items) {
-        clear(&e);
+    if (!e.text)
         return;
-    }
-    memcpy(e.id, id.p, id.n);
-    memcpy(e.items, items.p, items.n);
+    put_text(&to, r->id);
+    put_text(&to, r->items);
+    put_text(&to, r->response);
     (void)pthread_mutex_lock(&s->lock);
     old = s->entry[s->next];
     s->entry[s->next] = e;
@@ -71,17 +78,41 @@ void lg_store_put(lg_store *s, lg_str id, lg_str items)
     clear(&old);
 }
 
-bool lg_store_get(lg_store *s, lg_str id, lg_buf *out)
+// Under the lock.
+static entry *find(const lg_store *s, lg_str id)
 {
-    bool found = false;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->entry[i].text && lg_str_eq((lg_str){s->entry[i].text, s->entry[i].n_id}, id))
+            return &s->entry[i];
+    return NULL;
+}
+
+bool lg_store_get(lg_store *s, lg_str id, lg_store_part part, lg_buf *out)
+{
+    const entry *e;
 
     (void)pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < s->n && !found; i++) {
-        const entry *e = &s->entry[i];
-        found = e->id && lg_str_eq((lg_str){e->id, e->n_id}, id);
-        if (found)
-            (void)lg_buf_adds(out, (lg_str){e->items, e->n_items});
+    e = find(s, id);
+    if (e && part == LG_STORE_RESPONSE)
+        (void)lg_buf_add(out, e->text + e->n_id + e->n_items, e->n_response);
+    else if (e)
+        (void)lg_buf_add(out, e->text + e->n_id, part == LG_STORE_INPUT ? e->n_input : e->n_items);
+    (void)pthread_mutex_unlock(&s->lock);
+    return e != NULL;
+}
+
+bool lg_store_drop(lg_store *s, lg_str id)
+{
+    entry old = {0};
+    entry *e;
+
+    (void)pthread_mutex_lock(&s->lock);
+    e = find(s, id);
+    if (e) {
+        old = *e;
+        *e = (entry){0};
     }
     (void)pthread_mutex_unlock(&s->lock);
-    return found;
+    clear(&old);
+    return e != NULL;
 }

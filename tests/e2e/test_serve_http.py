@@ -326,6 +326,113 @@ class Limits(lib.Case):
         self.assertEqual(lib.run("--no-such-flag").returncode, 2)
 
 
+class Looking(lib.Case):
+    """What can be seen from outside, without the engine knowing."""
+
+    def test_events(self):
+        with Server("loop") as s:
+            watchers = [s.client() for _ in range(8)]
+            for w in watchers:
+                w.request("GET", "/lagoon/v1/events")
+                self.assertEqual(w.head().headers["content-type"], "text/event-stream; charset=utf-8")
+            r = s.ask("GET", "/lagoon/v1/events")
+            self.assertEqual((r.status, r.error()["type"], r.headers["retry-after"]), (429, "rate_limit_error", "1"))
+            w = watchers[0]
+            name, data = frames(w.chunk())[0]
+            self.assertEqual((name, json.loads(data)["job"]["phase"]), ("status", "idle"))
+            c = s.client()
+            c.request("POST", "/v1/chat/completions", chat("a secret", stream=True))
+            c.head()
+            s.wait_phase("decode")
+            times, seen = [], []
+            while len(times) < 8:
+                (_, data), = frames(w.chunk(5))
+                times.append(time.monotonic())
+                seen.append(json.loads(data)["job"])
+                self.assertNotIn("secret", data)
+            self.assertGreater(times[-1] - times[1], 6 * 0.2)  # at most four a second
+            self.assertEqual(seen[-1]["phase"], "decode")
+            self.assertGreater(seen[-1]["think"] + seen[-1]["answer"], seen[-3]["think"] + seen[-3]["answer"])
+            watchers[1].reset()  # makes room for another one
+            c.socket.close()
+            end = time.monotonic() + 10
+            while s.ask("HEAD", "/lagoon/v1/events").status != 200:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.05)
+            s.wait_phase("idle")
+            (_, data), = frames(w.chunk(5))
+            s.signal()
+            while w.chunk(10):  # ends properly with the server
+                pass
+            self.assertEqual(s.wait(5), 0)
+
+    def test_status_and_slots(self):
+        with Server("plain") as s:
+            s.post("/v1/chat/completions", chat("a secret text", max_tokens=300))
+            s.wait_log("http done")
+            s.post("/v1/messages", chat(max_tokens="many"))
+            s.wait_log("http done", count=2)
+            status = s.status()
+            self.assertEqual(status["ended"], {"ok": 1, "cancelled": 0, "failed": 1})
+            bad, good = status["requests"]
+            self.assertEqual((bad["id"], bad["dialect"], bad["status"], bad["finish"]), (None, "messages", 400, "error"))
+            self.assertEqual((good["dialect"], good["status"], good["finish"], good["client"]),
+                             ("chat", 200, "stop", "e2e/1.2"))
+            self.assertGreater(good["prompt"], 100)
+            self.assertGreater(status["mem"]["planned"], status["mem"]["kv"])
+            self.assertEqual((status["state"], status["queue_capacity"]), ("ready", 16))
+            self.assertNotIn("prompt", s.ask("GET", "/slots").json()[0])
+            self.assertNotIn("secret", json.dumps(status))
+            for _ in range(60):
+                s.post("/v1/chat/completions", chat("x", max_tokens=2))
+            s.wait_log("http done", count=62)
+            self.assertEqual(len(s.status()["requests"]), 50)
+        with Server("plain", "--slots-debug") as s:
+            s.post("/v1/chat/completions", chat("a secret text", max_tokens=300))
+            self.assertIn("<user>a secret text</user>", s.ask("GET", "/slots").json()[0]["prompt"])
+            self.assertNotIn("secret", json.dumps(s.status()))
+
+    def test_fields_that_nobody_knows(self):
+        body = chat(max_tokens=2, frobnicate=1, seed=1, user="u", **{"a text, no name": 2})
+        with Server("plain", "--log-level", "debug") as s:
+            for path in ("/v1/chat/completions", "/v1/chat/completions", "/v1/messages"):
+                self.assertEqual(s.post(path, body).status, 200)
+            told = [line.split("unknown-field ")[1] for line in s.log().splitlines() if "unknown-field" in line]
+            self.assertEqual(told, ["dialect=chat field=frobnicate", "dialect=messages field=frobnicate",
+                                    "dialect=messages field=seed", "dialect=messages field=user"])
+            for _ in range(2):
+                s.ask("GET", "/v1/v1/models")
+            self.assertEqual(s.log().count("doubled-prefix"), 1)
+
+    def test_stored_responses(self):
+        with Server("plain") as s:  # nothing is stored unless it is asked for
+            for method, path in (("GET", "/v1/responses/resp_x"), ("DELETE", "/v1/responses/resp_x"),
+                                 ("POST", "/v1/responses/compact")):
+                r = s.ask(method, path)
+                self.assertEqual((r.status, r.error()["code"]), (404, "not_found"))
+        with Server("plain", "--responses-store", "2") as s:
+            for stream in (False, True):
+                made = s.post("/v1/responses", {"input": "hello", "stream": stream})
+                made = json.loads(frames(made.body)[-1][1])["response"] if stream else made.json()
+                at = "/v1/responses/" + made["id"]
+                self.assertEqual(s.ask("GET", at).json(), made)
+                self.assertEqual(s.ask("GET", at + "?include[]=x").json(), made)
+                self.assertEqual(s.ask("GET", at + "/input_items").json()["data"],
+                                 [{"type": "message", "role": "user", "content": "hello"}])
+                more = s.post("/v1/responses", {"input": "and more", "previous_response_id": made["id"]}).json()
+                self.assertEqual(more["previous_response_id"], made["id"])
+                kinds = [i["type"] for i in s.ask("GET", f"/v1/responses/{more['id']}/input_items").json()["data"]]
+                self.assertEqual(kinds, ["message", "reasoning", "message", "message"])
+                self.assertEqual(s.ask("DELETE", at).json(), {"id": made["id"], "object": "response", "deleted": True})
+                for method in ("GET", "DELETE"):
+                    r = s.ask(method, at)
+                    self.assertEqual((r.status, r.error()["code"]), (404, "not_found"))
+            r = s.post("/v1/responses", {"input": "x", "store": False}).json()
+            self.assertEqual(s.ask("GET", "/v1/responses/" + r["id"]).status, 404)
+            r = s.ask("PUT", "/v1/responses/x")
+            self.assertEqual((r.status, r.headers["allow"]), (405, "GET, HEAD, DELETE, OPTIONS"))
+
+
 class Tls(lib.Case):
     def test_tls(self):
         cert, key = (os.path.join(lib.PLACE, n) for n in ("cert.pem", "key.pem"))

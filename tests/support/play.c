@@ -181,7 +181,8 @@ static void play_choice(player *p, size_t step)
         .n_stop_id = job->n_stop_id,
         .one_call = job->one_call};
     lg_gen_stats stats = {.prompt_tokens = 40, .cached_tokens = 8, .output_tokens = 20, .think_tokens = 5,
-                          .prefill_us = 1000, .first_token_us = 1500, .decode_us = 2000, .seed = 7};
+                          .prefill_us = 1000, .first_token_us = 1500, .decode_us = 2000, .seed = 7,
+                          .found = {.cached = 8, .from = LG_CACHE_LIVE}};
     lg_err err = {0};
     lg_reply *r = NULL;
 

@@ -57,6 +57,7 @@ static const responses_case cases[] = {
      {.text = {"r{19}{\"a\": 1}"}, .how = LG_END_SCHEMA}},
     {"hidden", "\"reasoning\":{\"exclude\":true}", {.text = {"why{19}so{24}"}}},
     {"nothing", "\"think\":false", {.text = {"{24}"}}},
+    {"logprobs", "\"think\":false,\"top_logprobs\":1", {.text = {"Hi you.{24}"}, .logprobs = true}},
 };
 
 static const char *body_of(const char *fields, bool stream)
@@ -183,7 +184,9 @@ static void check_forms(const responses_case *c, size_t step)
 
     lg_buf_init(&f.last, 1 << 20);
     td_play(&lg_dialect_responses, body_of(c->fields, true), &c->script, step, &stream);
-    td_play(&lg_dialect_responses, body_of(c->fields, false), &c->script, 0, &whole);
+    // the script has a log-probability for each piece of text
+    td_play(&lg_dialect_responses, body_of(c->fields, false), &c->script, c->script.logprobs ? step : 0,
+            &whole);
     while (td_event(lg_buf_str(&stream.out), &at, &name, &data)) {
         lg_json_doc *doc = tt_parse(data);
         fold_event(&f, name, lg_json_root(doc));
@@ -399,7 +402,7 @@ static void stored(void **state)
     td_parse(&lg_dialect_responses, body, &r);
     assert_int_equal(r.st, LG_OK);
     lg_buf_init(&items, 1 << 16);
-    assert_true(lg_store_get(store, lg_str_of(first.job->id), &items));
+    assert_true(lg_store_get(store, lg_str_of(first.job->id), LG_STORE_ITEMS, &items));
     (void)lg_buf_addz(&items,
                       ",{\"type\":\"function_call_output\",\"call_id\":\"call_0_0\",\"output\":\"o\"}]}");
     assert_int_not_equal(asprintf(&more, "{\"input\":[%s", lg_buf_z(&items)), -1);
@@ -417,13 +420,37 @@ static void stored(void **state)
     for (int i = 0; i < 3; i++) {
         td_play(&lg_dialect_responses, body_of(i == 2 ? "\"store\":false" : "", false), &script, 0, &first);
         lg_buf_clear(&items);
-        assert_int_equal(lg_store_get(store, lg_str_of(first.job->id), &items), i < 2);
+        assert_int_equal(lg_store_get(store, lg_str_of(first.job->id), LG_STORE_ITEMS, &items), i < 2);
         td_free(&first);
     }
     refuse(body, "previous_response_id", "previous_response_not_found");
     lg_buf_free(&items);
     td_service()->store = NULL;
     lg_store_destroy(store);
+}
+
+static int logprobs_of(const char *body)
+{
+    td_run r;
+    int n;
+
+    td_parse(&lg_dialect_responses, body, &r);
+    assert_int_equal(r.st, LG_OK);
+    n = r.job->n_logprobs;
+    td_free(&r);
+    return n;
+}
+
+static void logprobs(void **state)
+{
+    (void)state;
+    assert_int_equal(logprobs_of("{\"input\":\"x\"}"), -1);
+    assert_int_equal(logprobs_of("{\"input\":\"x\",\"top_logprobs\":0}"), 0);
+    assert_int_equal(logprobs_of("{\"input\":\"x\",\"include\":[\"message.output_text.logprobs\"]}"), 0);
+    assert_int_equal(
+        logprobs_of("{\"input\":\"x\",\"top_logprobs\":5,\"include\":[\"message.output_text.logprobs\"]}"),
+        5);
+    refuse("{\"input\":\"x\",\"top_logprobs\":21}", "top_logprobs", "");
 }
 
 static void tolerance(void **state)
@@ -452,6 +479,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden),      cmocka_unit_test(both_forms_agree), cmocka_unit_test(input_items),
         cmocka_unit_test(sealed_reasoning), cmocka_unit_test(stored), cmocka_unit_test(refusals),
+        cmocka_unit_test(logprobs),
         cmocka_unit_test(tolerance),
     };
 
