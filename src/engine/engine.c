@@ -33,7 +33,8 @@ static lg_status examine(const lg_gguf *g, const lg_engine_params *p, lg_backend
     lg_status st = lg_hparams_read(g, &p->rope, hp, err);
 
     *f = (lg_plan_for){.hp = hp, .b = b, .kv_type = p->kv_type, .chunk = p->chunk, .debug = p->debug,
-                       .routes = p->routes, .cache_slots = p->cache_slots, .cache_ram = p->cache_ram};
+                       .routes = p->routes, .cache_slots = p->cache_slots, .cache_ram = p->cache_ram,
+                       .cache_near = p->cache_near};
     if (st == LG_OK)
         st = lg_weights_check(g, hp, b, &f->weights, err);
     if (st == LG_OK)

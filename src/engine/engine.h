@@ -51,6 +51,7 @@ typedef struct lg_engine_params {
      * what the plan finds sensible (plan.h) */
     int cache_slots;
     uint64_t cache_ram;
+    uint64_t cache_near; /* most of it that a device with images keeps at hand; 0: the plan's */
     int cache_min, cache_step; /* shorter prompts are not kept; most tokens between two cuts; 0: prefix.h's */
     lg_progress progress; /* loading; may be NULL */
     void *progress_ctx;

@@ -40,6 +40,7 @@ typedef struct lg_plan_for {
     lg_qtype draft_kv_type;
     int cache_slots;    /* 0: LG_PREFIX_SLOTS */
     uint64_t cache_ram; /* 0: a share of what is left */
+    uint64_t cache_near; /* most of it on a device that has images; 0: a share of what is left there */
 } lg_plan_for;
 
 /* The plan at a given context length. */
