@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
+#include "base/log.h"
 #ifdef LG_HAVE_CUDA
 #include "backend/cuda/cuda.h"
 #endif
@@ -20,8 +21,14 @@ lg_status lg_backend_open(const lg_backend_params *p, lg_backend **out, lg_err *
 #ifdef LG_HAVE_CUDA
     if (strcmp(device, "cuda") == 0 || strncmp(device, "cuda:", 5) == 0)
         return lg_cuda_backend_create(p, out, err);
-    if (strcmp(device, "auto") == 0 && lg_cuda_backend_create(p, out, NULL) == LG_OK)
-        return LG_OK;
+    if (strcmp(device, "auto") == 0) {
+        lg_err why = {0};
+        lg_status st = lg_cuda_backend_create(p, out, &why);
+        if (st == LG_OK)
+            return LG_OK;
+        if (st != LG_E_DEVICE) // a card is there and cannot be used
+            LG_WARN("device", "cpu", "%s", why.msg);
+    }
 #endif
     if (strcmp(device, "auto") == 0 || strcmp(device, "cpu") == 0)
         return lg_cpu_backend_create(p, out, err);

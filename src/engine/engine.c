@@ -186,6 +186,35 @@ static lg_status load(lg_engine *e, const lg_engine_params *p, const lg_plan_for
     return lg_think_tables_make(e->bpe, &e->think, err);
 }
 
+// Nobody asked for the device that has no room for the model.
+static bool may_move(const lg_engine *e, const lg_engine_params *p)
+{
+    const char *device = p->backend.device;
+
+    return (!device || strcmp(device, "auto") == 0) && strcmp(e->b->info.kind, "cpu") != 0;
+}
+
+// The plan again, on the CPU.
+static lg_status move_to_cpu(lg_engine *e, const lg_engine_params *p, lg_spec_plan *draft, lg_plan_for *f,
+                             lg_err *err)
+{
+    lg_backend_params cpu = p->backend;
+    char need[32], have[32];
+
+    LG_WARN("device", "cpu", "the model needs %s; %s has %s free",
+            lg_plan_size(e->plan.total_bytes, need, sizeof need), e->b->info.name,
+            lg_plan_size(e->plan.available_bytes, have, sizeof have));
+    cpu.device = "cpu";
+    lg_spec_plan_free(draft);
+    *draft = (lg_spec_plan){0};
+    lg_backend_close(e->b);
+    e->b = NULL;
+    LG_TRY(lg_backend_open(&cpu, &e->b, err));
+    LG_TRY(examine(e->gguf, p, e->b, &e->hp, draft, f, err));
+    lg_plan_choose(f, p->ctx, &e->plan);
+    return LG_OK;
+}
+
 lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err)
 {
     lg_engine *e = calloc(1, sizeof *e);
@@ -211,7 +240,10 @@ lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err
         st = lg_bpe_create(e->vocab, p->crlf, &e->bpe, err);
     if (st == LG_OK) {
         lg_plan_choose(&f, p->ctx, &e->plan);
-        st = e->plan.fits ? LG_OK : lg_plan_refuse(&f, &e->plan, err);
+        if (!e->plan.fits && may_move(e, p))
+            st = move_to_cpu(e, p, &draft, &f, err);
+        if (st == LG_OK && !e->plan.fits)
+            st = lg_plan_refuse(&f, &e->plan, err);
     }
     if (st == LG_OK) {
         tell_plan(&e->plan);

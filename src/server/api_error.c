@@ -30,6 +30,7 @@ static const kind_row kinds[] = {
     [LG_API_INTERNAL] = {500, "server_error", "internal_error", "api_error"},
     [LG_API_LOADING] = {503, "unavailable_error", "model_loading", "overloaded_error"},
     [LG_API_STOPPING] = {503, "unavailable_error", "shutting_down", "overloaded_error"},
+    [LG_API_UNAVAILABLE] = {503, "unavailable_error", "model_unavailable", "overloaded_error"},
     [LG_API_UNSUPPORTED_SERVICE] = {501, "invalid_request_error", "not_supported", "invalid_request_error"},
 };
 
@@ -63,9 +64,12 @@ lg_status lg_api_fail(lg_api_error *e, lg_api_kind kind, const char *param, cons
 lg_status lg_api_from_err(lg_api_error *e, const lg_err *err)
 {
     bool client = err->code == LG_E_INPUT || err->code == LG_E_UNSUPPORTED || err->code == LG_E_LIMIT;
+    lg_api_kind kind = client                     ? LG_API_INVALID
+                       : err->code == LG_E_DEVICE ? LG_API_UNAVAILABLE
+                                                  : LG_API_INTERNAL;
 
-    (void)lg_api_fail(e, client ? LG_API_INVALID : LG_API_INTERNAL, client ? err->subject : NULL, "%s%s%s",
-                      err->subject, err->subject[0] ? ": " : "", err->msg);
+    (void)lg_api_fail(e, kind, client ? err->subject : NULL, "%s%s%s", err->subject,
+                      err->subject[0] ? ": " : "", err->msg);
     return err->code;
 }
 

@@ -30,6 +30,7 @@ typedef enum lg_api_kind {
     LG_API_INTERNAL,     /* 500 server_error, api_error */
     LG_API_LOADING,      /* 503, code model_loading; Retry-After: 5 */
     LG_API_STOPPING,     /* 503, code shutting_down */
+    LG_API_UNAVAILABLE,  /* 503, code model_unavailable: it was not loaded, or its device is lost */
     LG_API_UNSUPPORTED_SERVICE, /* 501: a switched-off extension such as /infill */
 } lg_api_kind;
 

@@ -84,7 +84,7 @@ static lg_status refused(const lg_jobs *q, lg_api_error *e)
     case LG_JOBS_LOADING: return lg_api_fail(e, LG_API_LOADING, NULL, "Loading model");
     case LG_JOBS_STOPPING: return lg_api_fail(e, LG_API_STOPPING, NULL, "the server is shutting down");
     case LG_JOBS_FAILED:
-        return lg_api_fail(e, LG_API_INTERNAL, NULL, "the model is not available; see the log");
+        return lg_api_fail(e, LG_API_UNAVAILABLE, NULL, "the model is not available; see the log");
     case LG_JOBS_READY: break;
     }
     return LG_OK;

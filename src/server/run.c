@@ -237,6 +237,8 @@ static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
         LG_ERROR("engine", "failed", "id=%s error=\"%s%s%s\"", lg_job_tag(r->job), err.subject,
                  err.subject[0] ? ": " : "", err.msg);
         (void)lg_api_from_err(e, &err);
+        if (st == LG_E_DEVICE) // for good: whoever comes is told so at once
+            lg_jobs_fail(r->s->jobs);
         return st;
     }
     if (!settle(r->job, stats, e))

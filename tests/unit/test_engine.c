@@ -898,6 +898,21 @@ static void plans(void **state)
     assert_non_null(strstr(err.msg, "a prefix cache of 629.1 MB does not fit beside "));
     assert_non_null(strstr(err.msg, "; use --cache-ram 600MiB"));
     f.cache_ram = 0;
+    // a device with memory of its own: the host's bounds them, and the device keeps some at hand
+    b.info.image_bytes = UINT64_C(20000000000);
+    b.info.free_bytes = UINT64_C(80000000000);
+    lg_plan_choose(&f, 262144, &p);
+    assert_true(p.fits && p.cache_bytes == 6000000000);
+    assert_int_equal(p.near_bytes, (p.available_bytes - p.total_bytes) / 10 * 3);
+    f.cache_near = 1000;
+    f.cache_ram = UINT64_C(19000000000); // more than the device has left
+    lg_plan_choose(&f, 262144, &p);
+    assert_true(p.fits && p.cache_bytes == f.cache_ram && p.near_bytes == 1000);
+    f.cache_ram = UINT64_C(20000000001);
+    lg_plan_choose(&f, 262144, &p);
+    assert_int_equal(lg_plan_refuse(&f, &p, &err), LG_E_NOMEM);
+    assert_non_null(strstr(err.msg, "does not fit the host's 20.0 GB; use --cache-ram 19073MiB"));
+    b.info.image_bytes = f.cache_ram = f.cache_near = 0;
     // not even the least useful one
     b.info.free_bytes = UINT64_C(1000000);
     lg_plan_choose(&f, 0, &p);

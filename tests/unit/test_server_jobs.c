@@ -195,6 +195,15 @@ static void stopped(void **state)
 
     (void)state;
     lg_jobs_ready(q);
+    lg_jobs_fail(q); // the device is lost
+    assert_int_equal(lg_jobs_reserve(q, &e), LG_E_INPUT);
+    assert_int_equal(lg_api_status(&e), 503);
+    assert_string_equal(lg_api_word(&e), "model_unavailable");
+    (void)lg_api_from_err(&e, &(lg_err){.code = LG_E_DEVICE, .msg = "the card is gone"});
+    assert_int_equal(lg_api_status(&e), 503);
+    (void)lg_api_from_err(&e, &(lg_err){.code = LG_E_NOMEM, .msg = "no memory"});
+    assert_int_equal(lg_api_status(&e), 500);
+    lg_jobs_ready(q);
     a = submitted(q, 1);
     assert_ptr_equal(next(q), a);
     b = submitted(q, 1);

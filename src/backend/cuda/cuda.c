@@ -451,7 +451,7 @@ static lg_status find_device(const char *device, int *index, lg_err *err)
     (void)cudaRuntimeGetVersion(&runtime);
     cudaError_t e = cudaGetDeviceCount(&count);
     if (e == cudaErrorInsufficientDriver)
-        return LG_FAIL(err, LG_E_DEVICE, "the NVIDIA driver supports CUDA %d.%d; this build needs %d.%d",
+        return LG_FAIL(err, LG_E_UNSUPPORTED, "the NVIDIA driver supports CUDA %d.%d; this build needs %d.%d",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (e == cudaErrorNoDevice || (e == cudaSuccess && count == 0))
         return LG_FAIL(err, LG_E_DEVICE, "no NVIDIA card is visible");
