@@ -473,10 +473,11 @@ lg_status lg_constraint_options(const lg_json *options, lg_constraint_spec *spec
         {"unknown_format", {"error", "ignore"}, 2},
         {"property_order", {"schema", "any"}, 2},
         {"fast_forward", {NULL}, 0},
+        {"heal", {NULL}, 0},
     };
-    enum { N = sizeof known / sizeof *known, FAST_FORWARD = N - 1 };
+    enum { N = sizeof known / sizeof *known, FAST_FORWARD = N - 2, HEAL };
     int chosen[N] = {spec->options.whitespace, spec->options.one_of_any, spec->options.ignore_formats,
-                     spec->options.any_order, spec->fast_forward};
+                     spec->options.any_order,  spec->fast_forward,       spec->heal};
 
     if (options && !lg_json_is(options, LG_JSON_NULL) && !lg_json_is(options, LG_JSON_OBJECT))
         return LG_FAIL(err, LG_E_INPUT, "must be an object");
@@ -489,13 +490,13 @@ lg_status lg_constraint_options(const lg_json *options, lg_constraint_spec *spec
             k++;
         if (k == N) {
             (void)LG_FAIL(err, LG_E_INPUT, "unknown field");
-        } else if (k == FAST_FORWARD && lg_json_bool(v, &yes)) {
+        } else if (k >= FAST_FORWARD && lg_json_bool(v, &yes)) {
             chosen[k] = yes;
             continue;
         } else if ((w = word_of(v, known[k].word, known[k].n)) >= 0) {
             chosen[k] = w;
             continue;
-        } else if (k == FAST_FORWARD) {
+        } else if (k >= FAST_FORWARD) {
             (void)LG_FAIL(err, LG_E_INPUT, "must be true or false");
         } else {
             (void)LG_FAIL(err, LG_E_INPUT,
@@ -510,5 +511,6 @@ lg_status lg_constraint_options(const lg_json *options, lg_constraint_spec *spec
                                          .ignore_formats = chosen[2] != 0,
                                          .any_order = chosen[3] != 0};
     spec->fast_forward = chosen[FAST_FORWARD] != 0;
+    spec->heal = chosen[HEAL] != 0;
     return LG_OK;
 }

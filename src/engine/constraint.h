@@ -38,6 +38,7 @@ typedef struct lg_constraint_spec {
     const lg_special *special; /* with tools */
     lg_grammar_options options;
     bool fast_forward;
+    bool heal; /* the end of a prefix may be written in other tokens; no part of what is compiled */
 } lg_constraint_spec;
 
 /* The native API's format.options (structured.md 2.4) into *spec; NULL changes nothing. Unknown names and

@@ -374,6 +374,14 @@ lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *ca
     return s;
 }
 
+lg_status lg_engine_wait(lg_engine *e, lg_err *err)
+{
+    if (e->beside)
+        e->beside(e->beside_ctx);
+    e->beside = NULL;
+    return e->b->ops->wait(e->b, err);
+}
+
 // The step is to give logits of n rows from `first` on. Until it has, there are none.
 static void want_rows(lg_engine *e, int first, int n, lg_step *s)
 {
@@ -409,7 +417,7 @@ static lg_status run_chunk(lg_engine *e, const lg_eval *v, size_t first, int n, 
         LG_TRY(lg_spec_flush(e, err));
     s.ids = v->ids + first;
     LG_TRY(lg_laguna_forward(e->b, &e->model, e->kv.cls, &e->work, &s, err));
-    LG_TRY(e->b->ops->wait(e->b, err));
+    LG_TRY(lg_engine_wait(e, err));
     memcpy(e->tokens + e->kv.pos, s.ids, (size_t)n * sizeof *e->tokens);
     lg_kv_commit(&e->kv, n);
     e->chunk_first = first;

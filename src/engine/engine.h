@@ -139,6 +139,7 @@ typedef struct lg_gen_params {
     lg_grammar *grammar;
     bool grammar_calls;   /* the grammar is one of tool calls and holds only inside each call */
     size_t grammar_prefix; /* the last tokens of the prompt that are the beginning of the value */
+    lg_str grammar_heal;  /* what follows them: the reply spells it first, in tokens of its own, untold */
     bool fast_forward;    /* tokens without a choice are evaluated together, not drawn one by one */
     bool no_draft;        /* decode this reply without the engine's drafter */
     lg_reply_params reply;

@@ -46,9 +46,14 @@ struct lg_engine {
     int32_t *row_ids;
     float *row_logits;
     void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug or routes */
+    /* work for the host while the device is busy with the coming step; NULL: none */
+    void (*beside)(void *ctx);
+    void *beside_ctx;
 };
 
 /* A step of the live sequence's tables; the caller adds what the graph needs. */
 lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *cancel);
+/* A step has been submitted: does what is to be done beside it, once, and waits for its results. */
+LG_NODISCARD lg_status lg_engine_wait(lg_engine *e, lg_err *err);
 
 #endif

@@ -34,6 +34,9 @@ typedef struct gen {
     bool banned; // e->allowed holds banned tokens
     lg_guide guide;
     lg_ids pending; // chosen or forced, not evaluated yet
+    const int32_t *draft; // of the step that is under way, n_draft of them
+    int n_draft;
+    size_t n_known; // bytes of the answer that the prompt has
     int row;        // of the logits of the last step, the one that the coming token is chosen from
     int n_listed;   // rows whose candidates were fetched from the device, all at once
     bool has_logprobs; // `logprobs` are those of the token that comes next
@@ -62,6 +65,23 @@ static lg_status nothing_to_choose(const gen *g, lg_err *err)
     return LG_FAIL(err, LG_E_DEVICE,
                    "no token can be chosen at position %lld: every logit is masked or not finite",
                    (long long)g->e->kv.pos);
+}
+
+// Masks depend on past tokens only: they are made while the device works.
+static void prepare_masks(void *ctx)
+{
+    gen *g = ctx;
+
+    lg_guide_prepare(&g->guide, g->draft, (size_t)g->n_draft);
+}
+
+// The coming step leaves the host time; behind its newest token it evaluates n drafts.
+static void prepare_beside(gen *g, const int32_t *draft, int n)
+{
+    g->draft = draft;
+    g->n_draft = n;
+    g->e->beside = prepare_masks;
+    g->e->beside_ctx = g;
 }
 
 // What may come, by bans and grammar; NULL: everything.
@@ -226,7 +246,8 @@ static lg_status start_guide(gen *g, const int32_t *prompt, size_t n, lg_err *er
     if (!p->grammar)
         return LG_OK;
     LG_TRY(lg_engine_trie(g->e, &trie, err));
-    if (p->grammar_prefix > n || (p->grammar_prefix > 0 && (p->reply.open_reasoning || p->grammar_calls)))
+    if (p->grammar_prefix > n || (p->grammar_prefix + p->grammar_heal.n > 0 &&
+                                  (p->reply.open_reasoning || p->grammar_calls)))
         return LG_FAIL(err, LG_E_INPUT, "the beginning of a value must follow closed reasoning");
     LG_TRY(lg_guide_start(&g->guide, p->grammar, trie, p->reply.open_reasoning && !p->reply.raw,
                           p->grammar_calls, err));
@@ -236,7 +257,8 @@ static lg_status start_guide(gen *g, const int32_t *prompt, size_t n, lg_err *er
         return LG_FAIL(err, LG_E_INPUT, "token %zu of the prefix is not legal under the constraint", n_ok);
     for (size_t i = 0; i < n_ok; i++)
         LG_TRY(lg_guide_take(&g->guide, prompt[i], err));
-    return LG_OK;
+    g->n_known = p->grammar_heal.n;
+    return lg_guide_heal(&g->guide, p->grammar_heal, err);
 }
 
 static void start_drafting(gen *g)
@@ -288,6 +310,7 @@ static lg_status prefill(gen *g, const int32_t *prompt, size_t n, lg_err *err)
     g->stats->prompt_tokens = (int64_t)n;
     if (g->p->prefill)
         g->p->prefill(g->p->ctx, (size_t)keep, n);
+    prepare_beside(g, NULL, 0);
     st = lg_engine_eval(g->e,
                         &(lg_eval){.ids = prompt + keep,
                                    .n = n - (size_t)keep,
@@ -305,6 +328,23 @@ static bool is_stop_id(const lg_gen_params *p, int32_t id)
         if (p->stop_id[i] == id)
             return true;
     return false;
+}
+
+// What the reply says, without what the prompt says already.
+static void on_event(void *ctx, const lg_event *ev)
+{
+    gen *g = ctx;
+    lg_event rest = *ev;
+
+    if (ev->kind == LG_EV_CONTENT && g->n_known > 0) {
+        size_t n = ev->text.n < g->n_known ? ev->text.n : g->n_known;
+        g->n_known -= n;
+        rest.text = (lg_str){ev->text.p + n, ev->text.n - n};
+        if (rest.text.n == 0)
+            return;
+    }
+    if (g->p->event)
+        g->p->event(g->p->ctx, &rest);
 }
 
 static void tell_token(gen *g, int32_t id)
@@ -371,6 +411,7 @@ static lg_status evaluate(gen *g, lg_err *err)
 {
     size_t n = g->pending.n;
 
+    prepare_beside(g, NULL, 0);
     for (size_t i = 0; i < n; i += BLOCK) {
         lg_eval v = {.ids = g->pending.p + i,
                      .n = n - i < BLOCK ? n - i : BLOCK,
@@ -483,6 +524,7 @@ static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *don
     n = lg_pace_keep(pace, confidence, n);
     LG_TRY(cut_drafts(g, ids + 1, &n, err));
     t1 = lg_now_us();
+    prepare_beside(g, ids + 1, n);
     LG_TRY(n > 0 ? lg_spec_verify(e, ids, n + 1, g->p->cancel, err) : evaluate(g, err));
     t2 = lg_now_us();
     LG_TRY(choose_rows(g, ids + 1, n, limit, done, err));
@@ -594,7 +636,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
         parser.n_stop = 0;
         parser.verbatim = true;
     }
-    LG_TRY(lg_reply_create(e->vocab, &parser, p->max_reply_bytes, p->event, p->ctx, &g.reply, err));
+    LG_TRY(lg_reply_create(e->vocab, &parser, p->max_reply_bytes, on_event, &g, &g.reply, err));
     start_sampling(&g);
     start_drafting(&g);
     st = reply(&g, prompt, n, err);
@@ -618,6 +660,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
     if (st == LG_OK && ids_out)
         st = hand_out(&g, n, ids_out, err);
     lg_cache_end(e);
+    e->beside = NULL;
     lg_guide_end(&g.guide);
     lg_ids_free(&g.pending);
     lg_reply_destroy(g.reply);

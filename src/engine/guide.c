@@ -80,6 +80,28 @@ lg_status lg_guide_check(lg_guide *g, const int32_t *ids, size_t n, size_t *n_ok
     return g->m ? internal(lg_matcher_check(g->m, ids, n, n_ok, err), err) : LG_OK;
 }
 
+lg_status lg_guide_heal(lg_guide *g, lg_str text, lg_err *err)
+{
+    return g->m && text.n > 0 ? lg_matcher_heal(g->m, text, err) : LG_OK;
+}
+
+void lg_guide_prepare(lg_guide *g, const int32_t *draft, size_t n)
+{
+    size_t before = lg_guide_n(g);
+    const uint32_t *mask;
+    bool ok = true;
+
+    if (!g->m)
+        return;
+    for (size_t i = 0; ok; i++) { // a failure comes back when the mask is asked for
+        if (lg_guide_active(g) && lg_matcher_mask(g->m, &mask, NULL) != LG_OK)
+            break;
+        if (i == n || lg_matcher_accept(g->m, draft[i], &ok, NULL) != LG_OK)
+            break;
+    }
+    lg_guide_back(g, before);
+}
+
 void lg_guide_back(lg_guide *g, size_t n)
 {
     if (g->m)

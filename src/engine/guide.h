@@ -36,6 +36,12 @@ LG_NODISCARD lg_status lg_guide_mask(lg_guide *g, const uint32_t *allowed, uint3
 LG_NODISCARD lg_status lg_guide_take(lg_guide *g, int32_t id, lg_err *err);
 /* How many of n tokens are legal one after the other; the guide stays. */
 LG_NODISCARD lg_status lg_guide_check(lg_guide *g, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err);
+/* Text that was taken back from what the guide has seen: the coming tokens spell it first (lg_matcher_heal).
+ */
+LG_NODISCARD lg_status lg_guide_heal(lg_guide *g, lg_str text, lg_err *err);
+/* Makes the mask of the coming token, and of those behind n drafts, so that lg_guide_mask finds them ready:
+ * for a time when the host has nothing else to do. */
+void lg_guide_prepare(lg_guide *g, const int32_t *draft, size_t n);
 /* Forgets all but the first n tokens; constant time. */
 void lg_guide_back(lg_guide *g, size_t n);
 /* Tokens that must come now, appended to *out, not taken yet (lg_matcher_forced). */

@@ -281,7 +281,7 @@ lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, atomic_bool *c
     step.flags = LG_STEP_TAPS;
     e->n_out = 0;
     LG_TRY(lg_laguna_forward(e->b, &e->model, e->kv.cls, &e->work, &step, err));
-    LG_TRY(e->b->ops->wait(e->b, err));
+    LG_TRY(lg_engine_wait(e, err));
     memcpy(e->tokens + e->kv.pos, ids, (size_t)n * sizeof *ids);
     lg_kv_commit(&e->kv, 1);
     e->n_out = n;

@@ -139,6 +139,10 @@ LG_NODISCARD lg_status lg_matcher_check(lg_matcher *m, const int32_t *ids, size_
 LG_NODISCARD lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err *err);
 /* What may come next, for people: up to eight bytes, as in `"}", ",", byte 0xc3`, or "the end". */
 LG_NODISCARD lg_status lg_matcher_expected(lg_matcher *m, lg_buf *out, lg_err *err);
+/* The coming tokens spell `text` first, in whatever tokens; the last of them may go on behind it. For text
+ * that was taken back, so that a better token can be chosen: it must be legal where the matcher stands, in
+ * ANSWER, and have at most 65,535 bytes. Copied. End tokens are not legal before its end. At most once. */
+LG_NODISCARD lg_status lg_matcher_heal(lg_matcher *m, lg_str text, lg_err *err);
 /* Forgets all but the first n tokens; constant time. n is at most lg_matcher_n. */
 void lg_matcher_rollback(lg_matcher *m, size_t n);
 

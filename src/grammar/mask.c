@@ -342,19 +342,48 @@ void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slic
             mask[i] |= t->done[i];
 }
 
+// One level down from the nodes [*from, *end): to the one of `byte`, which is at *from - 1, and what lies
+// below.
+static bool descend(const lg_trie *x, char byte, uint32_t *from, uint32_t *end)
+{
+    while (*from < *end && x->byte[*from] != (uint8_t)byte)
+        *from += x->size[*from];
+    if (*from >= *end)
+        return false;
+    *end = *from + x->size[*from];
+    (*from)++;
+    return true;
+}
+
+void lg_mask_spell(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, lg_mask_walk *w,
+                   uint32_t *mask)
+{
+    const lg_trie *x = &t->all;
+    uint32_t from = 0, end = x->n;
+
+    memset(mask, 0, t->words * sizeof *mask);
+    for (size_t i = 0; i < text.n; i++) {
+        if (!descend(x, text.p[i], &from, &end))
+            return;
+        for (int32_t id = x->token[from - 1]; id >= 0; id = t->same[id])
+            set_bit(mask, id);
+    }
+    w->stack[0] = cfg;
+    if (lg_auto_program(a)->has_keys)
+        lg_auto_mark(a, false);
+    walk(t, x, a, w, from, end, 0, mask);
+    if (lg_auto_program(a)->has_keys)
+        lg_auto_back(a);
+}
+
 bool lg_mask_extends(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, uint32_t *stack)
 {
     const lg_trie *x = &t->all;
     uint32_t from = 0, end = x->n, depth = 0;
 
-    for (size_t i = 0; i < text.n; i++) { // the node of the text: [from, end) is what lies below
-        while (from < end && x->byte[from] != (uint8_t)text.p[i])
-            from += x->size[from];
-        if (from >= end)
+    for (size_t i = 0; i < text.n; i++)
+        if (!descend(x, text.p[i], &from, &end))
             return false;
-        end = from + x->size[from];
-        from++;
-    }
     stack[0] = cfg;
     for (uint32_t p = from; p < end;) {
         uint32_t to = lg_auto_next(a, stack[depth], x->byte[p]);

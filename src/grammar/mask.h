@@ -42,6 +42,11 @@ typedef struct lg_mask_walk {
 void lg_mask_compute(const lg_token_trie *t, lg_auto *a, uint32_t cfg, bool slices, lg_mask_walk *w,
                      uint32_t *mask);
 
+/* The tokens that begin `text`, are it, or go on behind it with bytes that lead on from cfg, where the text
+ * ends. */
+void lg_mask_spell(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, lg_mask_walk *w,
+                   uint32_t *mask);
+
 /* Is there a token that begins with `text`, is longer, and whose further bytes lead on from cfg? */
 bool lg_mask_extends(const lg_token_trie *t, lg_auto *a, uint32_t cfg, lg_str text, uint32_t *stack);
 

@@ -15,6 +15,7 @@ enum { MAX_FORCED = 2048, UNSURE_BYTES = 32 };
 typedef struct place {
     uint32_t cfg;
     uint8_t phase;
+    uint16_t owed; // bytes of `heal` that are still to be spelled, its last ones
 } place;
 
 struct lg_matcher {
@@ -25,6 +26,8 @@ struct lg_matcher {
     size_t n, cap;
     place *at;      // n + 1: before each token, and now
     int32_t *token; // n
+    lg_buf heal;    // empty: none
+    size_t heal_at; // what is owed there
     lg_mask_walk walk;
     uint32_t *own; // mask when it is not kept
     bool no_slices, no_cache;
@@ -91,7 +94,7 @@ static void settle(lg_matcher *m, place *p)
 
 static place first_place(lg_matcher *m)
 {
-    place p = {lg_auto_start(m->g->automaton), (uint8_t)m->start};
+    place p = {.cfg = lg_auto_start(m->g->automaton), .phase = (uint8_t)m->start};
 
     settle(m, &p);
     return p;
@@ -148,6 +151,7 @@ void lg_matcher_destroy(lg_matcher *m)
     free(m->walk.stack);
     free(m->walk.later);
     free(m->own);
+    lg_buf_free(&m->heal);
     free(m);
 }
 
@@ -171,12 +175,30 @@ static bool is_bit(const uint32_t *mask, int32_t id)
     return mask[id / 32] >> id % 32 & 1;
 }
 
+// What is owed at a place.
+static lg_str owed(const lg_matcher *m, place p)
+{
+    return (lg_str){m->heal.p + (m->heal.n - p.owed), p.owed};
+}
+
+// The bytes of a token that is text; empty for others.
+static lg_str text_of(const lg_matcher *m, int32_t token)
+{
+    lg_tok_class class = lg_vocab_class(m->t->vocab, token);
+    lg_str text = lg_vocab_bytes(m->t->vocab, token);
+    bool ordinary =
+        !lg_vocab_is_added(m->t->vocab, token) && (class == LG_TOK_NORMAL || class == LG_TOK_BYTE);
+
+    return ordinary && text.n <= m->t->longest ? text : (lg_str){0};
+}
+
 // Where a token leads; false when it is not legal.
 static bool advance(lg_matcher *m, place from, int32_t token, place *to)
 {
     lg_auto *a = m->g->automaton;
     const lg_token_trie *t = m->t;
     const lg_special *sp = lg_vocab_special(t->vocab);
+    lg_str text;
     bool end;
 
     *to = from;
@@ -194,6 +216,13 @@ static bool advance(lg_matcher *m, place from, int32_t token, place *to)
         from.cfg = lg_auto_start(a);
         to->phase = LG_PHASE_ANSWER;
     }
+    text = text_of(m, token);
+    if (from.owed > 0) {
+        size_t n = text.n < from.owed ? text.n : from.owed;
+        if (n == 0 || memcmp(text.p, owed(m, from).p, n) != 0)
+            return false;
+        to->owed = (uint16_t)(from.owed - n);
+    }
     end = is_bit(t->done, token);
     if (from.phase == LG_PHASE_DONE || end) {
         to->phase = LG_PHASE_DONE;
@@ -202,9 +231,7 @@ static bool advance(lg_matcher *m, place from, int32_t token, place *to)
     if (lg_vocab_is_added(t->vocab, token)) {
         to->cfg = lg_auto_token(a, from.cfg, (uint32_t)token);
     } else {
-        lg_tok_class class = lg_vocab_class(t->vocab, token);
-        lg_str text = lg_vocab_bytes(t->vocab, token);
-        if (text.n == 0 || text.n > t->longest || (class != LG_TOK_NORMAL && class != LG_TOK_BYTE))
+        if (text.n == 0)
             return false;
         for (size_t i = 0; i < text.n && to->cfg != LG_CFG_DEAD; i++)
             to->cfg = lg_auto_next(a, to->cfg, (uint8_t)text.p[i]);
@@ -234,11 +261,14 @@ static lg_status refresh(lg_matcher *m, lg_err *err)
     if (m->generation == m->g->generation)
         return LG_OK;
     m->at[0] = first_place(m);
-    for (size_t i = 0; i < m->n; i++)
-        if (!advance(m, m->at[i], m->token[i], &m->at[i + 1])) {
+    for (size_t i = 0; i <= m->n; i++) {
+        if (m->heal.n > 0 && i == m->heal_at)
+            m->at[i].owed = (uint16_t)m->heal.n;
+        if (i < m->n && !advance(m, m->at[i], m->token[i], &m->at[i + 1])) {
             LG_TRY(failure(m, err));
             return LG_FAIL(err, LG_E_LIMIT, "the constraint cannot be followed again");
         }
+    }
     m->generation = m->g->generation;
     return LG_OK;
 }
@@ -289,6 +319,38 @@ void lg_matcher_rollback(lg_matcher *m, size_t n)
 {
     LG_ASSERT(n <= m->n);
     m->n = n;
+    if (n < m->heal_at)
+        lg_buf_free(&m->heal);
+}
+
+lg_status lg_matcher_heal(lg_matcher *m, lg_str text, lg_err *err)
+{
+    uint32_t cfg;
+
+    LG_TRY(refresh(m, err));
+    cfg = m->at[m->n].cfg;
+    for (size_t i = 0; i < text.n && cfg != LG_CFG_DEAD; i++)
+        cfg = lg_auto_next(m->g->automaton, cfg, (uint8_t)text.p[i]);
+    LG_TRY(failure(m, err));
+    if (cfg == LG_CFG_DEAD || text.n > UINT16_MAX || m->heal.n > 0 || m->at[m->n].phase != LG_PHASE_ANSWER)
+        return LG_FAIL(err, LG_E_INPUT, "the text that was taken back is not legal here");
+    lg_buf_init(&m->heal, text.n + 1);
+    if (!lg_buf_adds(&m->heal, text))
+        return LG_FAIL(err, LG_E_NOMEM, "out of memory in a constrained reply");
+    m->heal_at = m->n;
+    m->at[m->n].owed = (uint16_t)text.n;
+    return LG_OK;
+}
+
+// The mask where text is owed.
+static void spell(lg_matcher *m, place p)
+{
+    lg_str text = owed(m, p);
+    uint32_t cfg = p.cfg;
+
+    for (size_t i = 0; i < text.n; i++)
+        cfg = lg_auto_next(m->g->automaton, cfg, (uint8_t)text.p[i]);
+    lg_mask_spell(m->t, m->g->automaton, cfg, text, &m->walk, m->own);
 }
 
 // The cached mask of a configuration, or room for it.
@@ -324,6 +386,11 @@ lg_status lg_matcher_mask(lg_matcher *m, const uint32_t **mask, lg_err *err)
     case LG_PHASE_DONE: *mask = m->t->done; return LG_OK;
     case LG_PHASE_FREE: *mask = m->t->free; return LG_OK;
     default: break;
+    }
+    if (m->at[m->n].owed > 0) {
+        spell(m, m->at[m->n]);
+        *mask = m->own;
+        return failure(m, err);
     }
     cfg = m->at[m->n].cfg;
     if (!m->no_cache && g->cap_mask)
@@ -399,7 +466,7 @@ lg_status lg_matcher_forced(lg_matcher *m, const lg_bpe *b, lg_ids *out, lg_err 
     lg_status st = LG_OK;
 
     LG_TRY(refresh(m, err));
-    if (m->at[m->n].phase != LG_PHASE_ANSWER)
+    if (m->at[m->n].phase != LG_PHASE_ANSWER || m->at[m->n].owed > 0)
         return LG_OK;
     lg_buf_init(&text, MAX_FORCED + 2 * m->t->longest + 1);
     while (n_old < 2 && n_old < m->n && m->at[m->n - n_old - 1].phase == LG_PHASE_ANSWER &&

@@ -102,6 +102,8 @@ typedef struct lg_job {
     int n_logprobs;        /* -1: none; else 0..20 top entries beside the chosen one */
     lg_constraint *constraint; /* compiled, shared; NULL: free. Released with the job */
     size_t grammar_prefix; /* the last tokens of the prompt that are the beginning of the constrained value */
+    bool heal;             /* the value's beginning may go on in another token than its last one ... */
+    lg_str grammar_heal;   /* ... whose text, in the arena, is no part of the prompt then */
     int priority;          /* -1, 0, 1 (native) */
     lg_cache_mode cache;
     uint64_t scope;        /* cache salt of the API key; 0 = shared */

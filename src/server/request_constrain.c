@@ -187,6 +187,7 @@ lg_status lg_request_constrain(const lg_service *s, const lg_chat_request *r, lg
                            "the vocabulary of this model allows no constrained answers");
     if (lg_constraint_options(r->format.options, &spec, &err) != LG_OK)
         return lg_api_from_err(e, &err);
+    job->heal = spec.heal;
     if (spec.kind == LG_CONSTRAIN_REGEX)
         spec.schema = lg_json_str(r->format.schema);
     else if (spec.kind == LG_CONSTRAIN_CHOICE)
@@ -201,6 +202,32 @@ lg_status lg_request_constrain(const lg_service *s, const lg_chat_request *r, lg
     if (lg_constraint_get(s->constraints, &spec, &job->constraint, &why, &err) != LG_OK)
         return refused(&why, &err, param, e);
     return LG_OK;
+}
+
+// Takes the prefix's last token back, and those before it as long as its text would begin inside a character.
+static lg_status take_back(const lg_service *s, lg_job *job, lg_api_error *e)
+{
+    lg_buf text;
+    char *copy;
+
+    lg_buf_init(&text, job->arena.limit);
+    do {
+        lg_str token = lg_vocab_bytes(s->vocab, job->prompt.p[--job->prompt.n]);
+        lg_buf all;
+        lg_buf_init(&all, job->arena.limit);
+        (void)lg_buf_adds(&all, token);
+        (void)lg_buf_adds(&all, lg_buf_str(&text));
+        lg_buf_free(&text);
+        text = all;
+        job->grammar_prefix--;
+    } while (!text.failed && text.n > 0 && ((unsigned char)text.p[0] & 0xc0) == 0x80 &&
+             job->grammar_prefix > 0);
+    copy = text.failed ? NULL : lg_arena_dup(&job->arena, text.p, text.n);
+    job->grammar_heal = (lg_str){copy, text.n};
+    lg_buf_free(&text);
+    while (job->n_mark > 0 && job->mark[job->n_mark - 1].token > job->prompt.n)
+        job->n_mark--;
+    return copy ? LG_OK : no_memory(job, e);
 }
 
 lg_status lg_request_prefix(const lg_service *s, const lg_chat_request *r, lg_job *job, lg_api_error *e)
@@ -218,5 +245,5 @@ lg_status lg_request_prefix(const lg_service *s, const lg_chat_request *r, lg_jo
                                    &complete, &err) != LG_OK)
         return lg_api_from_err(e, &err);
     job->grammar_prefix = n;
-    return LG_OK;
+    return job->heal && !complete ? take_back(s, job, e) : LG_OK;
 }

@@ -11,7 +11,8 @@
  * refuses with the field that asked for it. */
 LG_NODISCARD lg_status lg_request_constrain(const lg_service *s, const lg_chat_request *r, lg_job *job,
                                             lg_api_error *e);
-/* After rendering: r->prefix is the beginning of the constrained value. Fills job->grammar_prefix. */
+/* After rendering: r->prefix is the beginning of the constrained value. Fills job->grammar_prefix,
+ * and with job->heal takes back its last token. */
 LG_NODISCARD lg_status lg_request_prefix(const lg_service *s, const lg_chat_request *r, lg_job *job,
                                          lg_api_error *e);
 

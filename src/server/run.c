@@ -146,6 +146,7 @@ static lg_gen_params params_of(run *r)
         .ban = job->ban,
         .n_ban = job->n_ban,
         .grammar_prefix = job->grammar_prefix,
+        .grammar_heal = job->grammar_heal,
         .reply = {.family = job->family, .raw = job->raw, .thinking = job->thinking, .tool = job->tool,
                   .n_tool = job->n_tool, .stop = job->stop, .n_stop = job->n_stop},
         .max_reply_bytes = REPLY_MAX_BYTES,

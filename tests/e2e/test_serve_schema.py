@@ -264,14 +264,19 @@ class Schema(lib.Case):
     def test_prefix(self):
         schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}},
                   "required": ["n"], "additionalProperties": False}
-        ask = lambda prefix: self.s.post("/lagoon/v1/generate", chat(
-            thinking=False, max_tokens=60, format={"type": "json_schema", "schema": schema, "options": {"fast_forward": True}},
+        ask = lambda prefix, **options: self.s.post("/lagoon/v1/generate", chat(
+            thinking=False, max_tokens=60, format={"type": "json_schema", "schema": schema, "options": {"fast_forward": True} | options},
             **{"continue": {"prefix": prefix}}))
         r = ask('{"n": 1')
         self.assertEqual(r.status, 200, r.body)
         self.assertRegex('{"n": 1' + r.json()["text"], r'^\{"n": \d\d?[ \n\t]*\}$')
         r = ask('{"n": 12}')
         self.assertEqual((r.json()["text"], r.json()["finish"], r.json()["usage"]["output_tokens"]), ("", "schema", 0))
+        for prefix in ("{", '{"', '{"n', '{"n": 1', '{ "n":'):  # its last token may be written anew
+            r = ask(prefix, heal=True)
+            self.assertEqual(r.status, 200, r.body)
+            self.assertRegex(prefix + r.json()["text"], r'^\{\s*"n": ?\d\d?[ \n\t]*\}$')
+        self.assertEqual(ask('{"n": 12}', heal=True).json()["usage"]["output_tokens"], 0)
         r = ask('{"m')
         self.assertEqual(r.status, 400)
         self.assertRegex(r.error()["message"], r'token ".*m" of the prefix .* at byte \d')

@@ -587,12 +587,89 @@ static void test_any_order(void **state)
     lg_grammar_destroy(g);
 }
 
+// May the token come where the last `owed` bytes of `text` must be spelled? `plain` stands at the same place
+// and owes nothing.
+static bool spells(lg_matcher *plain, int32_t id, const char *owed)
+{
+    lg_str b = lg_vocab_bytes(fix.vocab, id);
+    size_t n_ok, n = strlen(owed);
+
+    assert_int_equal(lg_matcher_check(plain, &id, 1, &n_ok, NULL), LG_OK);
+    return n_ok == 1 && (n == 0 || (!lg_vocab_is_added(fix.vocab, id) && b.n > 0 &&
+                                    memcmp(b.p, owed, b.n < n ? b.n : n) == 0));
+}
+
+// One reply whose beginning was taken back: each mask against every token, up to some tokens behind it.
+static void heal_once(const char *schema, const char *before, const char *text, bool forgetful)
+{
+    lg_grammar *g = compile(schema);
+    lg_matcher *m = start(g, LG_PHASE_ANSWER), *plain = start(g, LG_PHASE_ANSWER);
+    size_t words = lg_token_trie_words(fix.trie), begin = strlen(before), owed = strlen(text), n;
+    uint32_t *served = calloc(words, sizeof *served);
+
+    assert_true(feed(m, before) && feed(plain, before));
+    assert_int_equal(lg_matcher_heal(m, LG_STR("\x01"), NULL), LG_E_INPUT);
+    assert_int_equal(lg_matcher_heal(m, lg_str_of(text), NULL), LG_OK);
+    for (int i = 0; i < 6 && !lg_matcher_must_stop(m); i++) {
+        int32_t choice = -1, ways = 0;
+        if (forgetful)
+            lg_grammar_clear(g);
+        memcpy(served, mask_of(m), words * sizeof *served);
+        for (int32_t id = 0; id < fix.n; id++) {
+            bool may = spells(plain, id, text + strlen(text) - owed);
+            lg_err err = {0};
+            assert_int_equal(lg_matcher_check(m, &id, 1, &n, &err), LG_OK);
+            if (may != (n == 1) || may != allowed(served, id))
+                fail_msg("%s: token %d behind %s, %zu bytes owed", schema, (int)id, before, owed);
+            if (may && pick((uint32_t)++ways) == 0)
+                choice = id;
+        }
+        assert_true(choice >= 0 && accept(m, choice) && accept(plain, choice));
+        n = lg_vocab_bytes(fix.vocab, choice).n;
+        owed -= n < owed ? n : owed;
+    }
+    lg_matcher_rollback(m, begin); // what was owed there is owed again
+    lg_matcher_rollback(plain, begin);
+    memcpy(served, mask_of(m), words * sizeof *served);
+    for (int32_t id = 0; id < fix.n; id++)
+        assert_true(allowed(served, id) == spells(plain, id, text));
+    free(served);
+    lg_matcher_destroy(plain);
+    lg_matcher_destroy(m);
+    lg_grammar_destroy(g);
+}
+
+static void test_heal(void **state)
+{
+    static const struct {
+        const char *schema, *before, *text;
+    } cases[] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}", "",
+         "{\"a"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}", "{\"a\"",
+         ":"},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}", "{\"a\":1", "2"},
+        {"{\"type\":\"object\"}", "{\"a\":1,\"", "a"}, // a name that is taken
+        {"{\"type\":\"object\"}", "{\"ab\":1,\"a", "b"},
+        {"{\"type\":\"string\"}", "\"x", "\xf0\x9f\x90\xa2"},
+        {"{\"type\":\"string\",\"pattern\":\"^a{2,9}$\"}", "\"", "aa"},
+        {"{\"enum\":[\"hello\",\"help\"]}", "\"", "hel"},
+        {"{\"type\":\"integer\"}", "", "12"},
+        {"{\"type\":\"string\"}", "\"a", " the"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < 20; k++)
+            heal_once(cases[i].schema, cases[i].before, cases[i].text, k % 2 == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_order), cmocka_unit_test(test_walks),  cmocka_unit_test(test_more_walks),
         cmocka_unit_test(test_rollback),  cmocka_unit_test(test_phases), cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_reuse),     cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_reuse),     cmocka_unit_test(test_forced), cmocka_unit_test(test_heal),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -339,6 +339,23 @@ static void a_prefix_of_the_value(void **state)
             assert_value(schemas[0], lg_buf_str(&all));
             lg_buf_free(&all);
             lg_ids_free(&ids);
+            if (!cases[i].complete) { // its last token is written anew
+                lg_str last = lg_vocab_bytes(lg_engine_vocab(e), prompt.p[prompt.n - 1]);
+                heard again;
+                hear(&again);
+                p.ctx = &again;
+                p.grammar_prefix--;
+                p.grammar_heal = last;
+                ids = run(e, prompt.p, prompt.n - 1, &p, &s);
+                assert_true(s.end == LG_END_SCHEMA && ids.n > 0);
+                lg_buf_init(&all, 1 << 16);
+                (void)lg_buf_addz(&all, cases[i].text);
+                (void)lg_buf_adds(&all, lg_buf_str(&again.content));
+                assert_value(schemas[0], lg_buf_str(&all));
+                lg_buf_free(&all);
+                lg_ids_free(&ids);
+                forget(&again);
+            }
         }
         lg_ids_free(&prompt);
         forget(&h);
