@@ -26,6 +26,8 @@ enum {
     SPACE_PING_US = 10 * 1000 * 1000,
     LOOK_US = 20000,       // at the socket, while events come one after the other
     FIRST_LOOK_MS = 50,    // for the first event, before a stream opens
+    NAP_US = 10000,        // between writes of a stream whose events come faster: 100 a second look smooth
+    PIECE_BYTES = 16 << 10, // of what is ready, in one write
     JSON_DEPTH = 512,
     JSON_VALUES = 1 << 19, // a value takes up to 350 bytes
     LARGE_BODY = 256 << 10,
@@ -44,7 +46,8 @@ typedef struct call {
     bool spaces;           // the keep-alive of an answer that is not streamed
     // progress
     bool opened, ended, gone, half;
-    uint64_t wrote_us, looked_us, first_us;
+    bool hurried;          // events come faster than NAP_US
+    uint64_t wrote_us, looked_us;
     // the account
     lg_gen_stats sum;
     int n_call;
@@ -280,8 +283,6 @@ static void take_event(call *c, const lg_job_event *ev, lg_buf *out)
         add_choice(c, ev->stats);
         break;
     case LG_JOB_REPLY:
-        if (c->first_us == 0)
-            c->first_us = lg_now_us();
         c->n_call += ev->reply.kind == LG_EV_TOOL_START;
         break;
     case LG_JOB_PROGRESS:
@@ -305,8 +306,9 @@ static bool may_ping(const call *c)
     return c->spaces || (c->job->stream && c->ping != LG_PING_NONE);
 }
 
-/* Look at the socket, waiting up to `ms` for the job; what is found may be a keep-alive in `out`. */
-static void look(call *c, int ms, lg_buf *out)
+/* Look at the socket, waiting up to `ms` for the job; what is found may be a keep-alive in `out`. True when
+ * the job ended the wait. */
+static bool look(call *c, int ms, lg_buf *out)
 {
     c->looked_us = lg_now_us();
     switch (lg_http_wait(c->rq, ms > 0 ? lg_job_fd(c->job) : -1, ms)) {
@@ -319,9 +321,24 @@ static void look(call *c, int ms, lg_buf *out)
         else
             c->gone = true;
         break;
-    case LG_WAIT_TIME:
-    case LG_WAIT_WOKEN: break;
+    case LG_WAIT_WOKEN: return true;
+    case LG_WAIT_TIME: break;
     }
+    return false;
+}
+
+/* A connection that wakes for each token of a fast model takes the core that computes the next one. So while
+ * events come faster than NAP_US it sleeps that long behind each write; only the job's end cuts it short.
+ * True when it slept. */
+static bool nap(call *c, uint64_t now, lg_buf *out)
+{
+    uint64_t until = c->wrote_us + NAP_US;
+
+    if (!c->hurried || now >= until)
+        return false;
+    if (look(c, (int)((until - now + 999) / 1000), out))
+        c->hurried = false;
+    return true;
 }
 
 /* One step: an event, or a wait. Returns with something in `out`, or ended, or gone, or neither. */
@@ -334,13 +351,26 @@ static void step(call *c, lg_buf *out)
         add_ping(c, out);
         return;
     }
+    if (nap(c, now, out))
+        return;
     if (lg_job_take(c->job, &ev)) {
+        c->hurried = c->job->stream && (c->hurried || now < c->wrote_us + NAP_US);
         take_event(c, &ev, out);
         if (out->n == 0 && !c->ended && now - c->looked_us >= LOOK_US)
-            look(c, 0, out);
+            (void)look(c, 0, out);
         return;
     }
-    look(c, may_ping(c) ? (int)((due - now) / 1000) + 1 : 60000, out);
+    c->hurried = false;
+    (void)look(c, may_ping(c) ? (int)((due - now) / 1000) + 1 : 60000, out);
+}
+
+/* What is ready behind the first event goes out with it. */
+static void gather(call *c, lg_buf *out)
+{
+    lg_job_event ev;
+
+    while (out->n > 0 && out->n < PIECE_BYTES && !c->ended && !c->gone && lg_job_take_more(c->job, &ev))
+        take_event(c, &ev, out);
 }
 
 static void let_go(call *c)
@@ -363,7 +393,7 @@ static void open_stream(call *c, lg_buf *out)
         return;
     has = lg_job_take(c->job, &ev);
     if (!has) {
-        look(c, FIRST_LOOK_MS, out);
+        (void)look(c, FIRST_LOOK_MS, out);
         has = lg_job_take(c->job, &ev);
     }
     if (has && ev.kind == LG_JOB_PROGRESS)
@@ -386,6 +416,7 @@ static lg_stream_state next_piece(void *ctx, lg_buf *out)
         open_stream(c, out);
     while (out->n == 0 && !c->ended && !c->gone)
         step(c, out);
+    gather(c, out);
     if (c->ended && c->failed && !c->job->stream) // an answer of spaces: the status is out already
         lg_api_error_json(&c->error, c->shape, c->rq->id, out);
     c->wrote_us = lg_now_us();
@@ -485,6 +516,8 @@ static lg_status submit(call *c, const lg_service *v, lg_api_error *e)
     LG_TRY(job->dialect->parse(v, c->rq, lg_json_root(job->doc), job, e));
     LG_ASSERT(job->prompt.n > 0 && job->n_choice > 0 && job->max_tokens > 0);
     c->ping = ping_of(c->s->set, job->dialect);
+    if (!job->stream)
+        lg_job_collect(job);
     c->spaces = !job->stream && c->s->set->json_leading_space_ping;
     c->ping_us = c->spaces ? SPACE_PING_US : (uint64_t)(c->s->set->sse_ping_s * 1e6);
     c->wrote_us = lg_now_us();
@@ -639,6 +672,7 @@ static double tokens_a_second(const lg_gen_stats *s)
 static lg_recent_row row_of(const call *c, int status)
 {
     const lg_gen_stats *s = &c->sum;
+    uint64_t first = c->job ? lg_job_first_us(c->job) : 0;
     lg_recent_row r = {.t = (int64_t)time(NULL), .status = status, .finish = "error", .accept = -1,
                        .ms = (lg_now_us() - c->rq->start_us) / 1000};
 
@@ -654,7 +688,7 @@ static lg_recent_row row_of(const call *c, int status)
     r.think = s->think_tokens;
     r.out = s->output_tokens - s->think_tokens;
     r.queue_ms = lg_job_queue_us(c->job) / 1000;
-    r.ttft_ms = c->first_us ? (c->first_us - c->rq->start_us) / 1000 : 0;
+    r.ttft_ms = first ? (first - c->rq->start_us) / 1000 : 0;
     r.tok_s = tokens_a_second(s);
     if (s->draft.drafted > 0)
         r.accept = (double)s->draft.accepted / (double)s->draft.drafted;

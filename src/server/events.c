@@ -4,7 +4,8 @@
  * copy, and text stays valid until the next take.
  *
  * Surprise: the reader is woken only when it said that it found nothing, so that a busy connection costs the
- * engine no system call.
+ * engine no system call. One that wants the whole answer (lg_job_collect) is woken by its end alone, or when
+ * much has gathered.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@
 #include "server/dialect.h"
 #include "server/job_int.h"
 
-enum { QUEUE_MAX_BYTES = 1 << 30, ALIGN = 16 };
+enum { QUEUE_MAX_BYTES = 1 << 30, COLLECT_BYTES = 64 << 10, ALIGN = 16 };
 
 /* Before its payload: text of a reply, tops of a token, stats of a choice, an error. */
 typedef struct record {
@@ -137,6 +138,11 @@ uint64_t lg_job_queue_us(const lg_job *job)
     return job->priv->start_us > job->priv->submit_us ? job->priv->start_us - job->priv->submit_us : 0;
 }
 
+uint64_t lg_job_first_us(const lg_job *job)
+{
+    return atomic_load(&job->priv->first_us);
+}
+
 lg_job_why lg_job_cancelled_why(const lg_job *job)
 {
     return (lg_job_why)atomic_load(&job->priv->why);
@@ -160,6 +166,14 @@ static void wake(struct lg_job_private *v)
     (void)n; // full means that the reader has been woken already
 }
 
+// Whether the reader is to be woken for a record of this kind that has just been added.
+static bool wakes(const struct lg_job_private *v, lg_job_event_kind kind)
+{
+    if (kind == LG_JOB_END || kind == LG_JOB_ERROR)
+        return true;
+    return v->wanted && (!v->collects || v->in.n >= COLLECT_BYTES);
+}
+
 static void put(lg_job *job, const record *r, const void *payload)
 {
     static const char zeros[ALIGN];
@@ -179,7 +193,7 @@ static void put(lg_job *job, const record *r, const void *payload)
         atomic_store(&job->cancel, true);
     }
     v->last_progress = r->kind == LG_JOB_PROGRESS ? start + 1 : 0;
-    if (v->wanted) {
+    if (wakes(v, r->kind)) {
         v->wanted = false;
         wake(v);
     }
@@ -248,6 +262,8 @@ void lg_job_put_reply(lg_job *job, int choice, const lg_event *ev)
 {
     if (ev->kind == LG_EV_TOOL_START)
         name_call(job, choice, ev->call);
+    if (atomic_load(&job->priv->first_us) == 0)
+        atomic_store(&job->priv->first_us, lg_now_us());
     put(job,
         &(record){
             .kind = LG_JOB_REPLY, .choice = choice, .a = ev->kind, .b = ev->call, .n = (uint32_t)ev->text.n},
@@ -279,16 +295,16 @@ static void drain_wake(struct lg_job_private *v)
         ;
 }
 
-// True when there is something in `out` to read.
-static bool refill(struct lg_job_private *v)
+// True when there is something in `out` to read. ask: to be woken when there is not.
+static bool refill(struct lg_job_private *v, bool ask)
 {
     lg_buf used;
 
     if (v->at < v->out.n)
         return true;
     (void)pthread_mutex_lock(&v->lock);
-    v->wanted = v->in.n == 0;
-    if (!v->wanted) {
+    v->wanted = ask && v->in.n == 0;
+    if (v->in.n > 0) {
         used = v->out;
         v->out = v->in;
         v->in = used;
@@ -302,13 +318,13 @@ static bool refill(struct lg_job_private *v)
     return v->at < v->out.n;
 }
 
-bool lg_job_take(lg_job *job, lg_job_event *ev)
+static bool take(lg_job *job, bool ask, lg_job_event *ev)
 {
     struct lg_job_private *v = job->priv;
     const char *payload;
     record r;
 
-    if (!refill(v))
+    if (!refill(v, ask))
         return false;
     memcpy(&r, v->out.p + v->at, sizeof r);
     payload = v->out.p + v->at + sizeof r;
@@ -338,4 +354,19 @@ bool lg_job_take(lg_job *job, lg_job_event *ev)
     case LG_JOB_END: break;
     }
     return true;
+}
+
+bool lg_job_take(lg_job *job, lg_job_event *ev)
+{
+    return take(job, true, ev);
+}
+
+bool lg_job_take_more(lg_job *job, lg_job_event *ev)
+{
+    return take(job, false, ev);
+}
+
+void lg_job_collect(lg_job *job)
+{
+    job->priv->collects = true;
 }

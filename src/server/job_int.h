@@ -26,9 +26,11 @@ struct lg_job_private {
     /* events, under `lock`: the engine appends to `in`; the reader swaps it for its own empty `out` */
     pthread_mutex_t lock;
     lg_buf in, out;
+    atomic_ullong first_us; /* of the reply's first event; 0: none yet */
     size_t at;           /* the reader's place in out */
     size_t last_progress; /* place in `in` of a progress record that nothing followed, + 1 */
     bool wanted;         /* the reader waits */
+    bool collects;       /* it waits for the end */
     atomic_bool broken;  /* an event was lost */
     int wake[2];         /* read and write end; the same descriptor where there is an eventfd */
     lg_job_call_name *call;

@@ -46,6 +46,11 @@ void lg_job_release(lg_job *job); /* takes NULL; one holder less */
 LG_NODISCARD lg_status lg_jobs_submit(lg_jobs *q, lg_job *job, lg_job_admission *a, lg_api_error *e);
 /* The next event, or false: none yet, and lg_job_fd becomes readable when there is one. */
 bool lg_job_take(lg_job *job, lg_job_event *ev);
+/* The same, but when there is none lg_job_fd becomes readable for the last event only. */
+bool lg_job_take_more(lg_job *job, lg_job_event *ev);
+/* Before submit: nobody looks at the answer before it is complete, so lg_job_fd becomes readable with the
+ * last event, and now and then before it. */
+void lg_job_collect(lg_job *job);
 int lg_job_fd(const lg_job *job);
 /* The client is gone. A job that waits leaves the queue; one that runs ends soon. */
 void lg_jobs_cancel(lg_jobs *q, lg_job *job);
@@ -112,6 +117,7 @@ size_t lg_jobs_list(lg_jobs *q, lg_job_row *out, size_t max);
 /* Short id of the log, "r-7f3a"; times of the job's life. */
 const char *lg_job_tag(const lg_job *job);
 uint64_t lg_job_queue_us(const lg_job *job); /* from submit to the start of the work */
+uint64_t lg_job_first_us(const lg_job *job); /* when its reply began, on lg_now_us's clock; 0: not yet */
 
 /* --- pure --- */
 

@@ -332,6 +332,46 @@ static void events(void **state)
     lg_job_release(job);
 }
 
+// Whoever collects is woken by the end, and once much has gathered; whoever naps, by the end alone.
+static void seldom_woken(void **state)
+{
+    lg_job *job = job_of(1), *napper = job_of(1);
+    lg_job_event ev = {0};
+    int n = 0;
+
+    (void)state;
+    lg_job_collect(job);
+    assert_false(lg_job_take(job, &ev));
+    for (int i = 0; i < 100; i++)
+        reply(job, LG_EV_CONTENT, 0, "text");
+    assert_false(readable(job));
+    while (!readable(job)) {
+        reply(job, LG_EV_CONTENT, 0, "text");
+        assert_true(++n < 10000);
+    }
+    for (n += 100; n > 0; n--)
+        assert_true(lg_job_take(job, &ev));
+    assert_false(lg_job_take(job, &ev));
+    assert_false(readable(job));
+    lg_job_put_end(job);
+    assert_true(readable(job));
+    lg_job_release(job);
+
+    assert_int_equal(lg_job_first_us(napper), 0);
+    assert_false(lg_job_take_more(napper, &ev));
+    reply(napper, LG_EV_CONTENT, 0, "text");
+    assert_true(lg_job_first_us(napper) > 0);
+    assert_false(readable(napper));
+    lg_job_put_error(napper, &(lg_api_error){.kind = LG_API_INTERNAL});
+    assert_true(readable(napper));
+    assert_true(lg_job_take_more(napper, &ev));
+    assert_int_equal(ev.kind, LG_JOB_REPLY);
+    assert_true(lg_job_take_more(napper, &ev));
+    assert_int_equal(ev.kind, LG_JOB_ERROR);
+    assert_false(readable(napper));
+    lg_job_release(napper);
+}
+
 static void call_ids(void **state)
 {
     lg_job *a = job_of(1), *b = job_of(1);
@@ -480,6 +520,7 @@ int main(void)
         cmocka_unit_test(picks),     cmocka_unit_test(ceilings), cmocka_unit_test(order),
         cmocka_unit_test(capacity),  cmocka_unit_test(cancelled), cmocka_unit_test(stopped),
         cmocka_unit_test(grace),     cmocka_unit_test(seeds),    cmocka_unit_test(events),
+        cmocka_unit_test(seldom_woken),
         cmocka_unit_test(call_ids),  cmocka_unit_test(two_threads), cmocka_unit_test(a_crowd),
     };
 

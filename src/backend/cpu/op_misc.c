@@ -14,6 +14,8 @@
 
 enum {
     CHUNK = 256,          // logits a chunk
+    SMALL_CHUNK = 32,     // of a small vocabulary: more chunks than candidates are needed
+    SMALL_VOCAB = 16384,
     FLOATS_A_JOB = 16384, // below this an op costs less than waking the pool
 };
 
@@ -154,7 +156,7 @@ typedef struct topk_job {
     const lg_cpu *c;
     const lg_tensor *logits;
     const lg_candidates *out;
-    int rows, chunks, k;
+    int rows, chunk, chunks, k; // logits of a chunk, chunks of a row, candidates
     float *max, *sum; // [rows][chunks]: largest logit, sum of exp(logit - largest)
     float *order;     // [rows][chunks]: room to sort the maxima
 } topk_job;
@@ -166,8 +168,8 @@ static void scan_chunks(void *ctx, int t, int n_threads)
 
     lg_cpu_share((int64_t)j->rows * j->chunks, 1, t, n_threads, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        int chunk = (int)(i % j->chunks), first = chunk * CHUNK;
-        int n = j->logits->cols - first < CHUNK ? j->logits->cols - first : CHUNK;
+        int first = (int)(i % j->chunks) * j->chunk;
+        int n = j->logits->cols - first < j->chunk ? j->logits->cols - first : j->chunk;
         const float *x = lg_cpu_row(j->logits, (int)(i / j->chunks)) + first;
         j->max[i] = j->c->k.vec.max(x, n);
         j->sum[i] = j->max[i] == -INFINITY ? 0.0f : j->c->k.vec.exp_sum_of(x, n, j->max[i]);
@@ -251,8 +253,8 @@ static void choose(const topk_job *j, int r)
     for (int c = 0; c < j->chunks; c++) {
         if (max[c] < least)
             continue;
-        int stop = (c + 1) * CHUNK < j->logits->cols ? (c + 1) * CHUNK : j->logits->cols;
-        for (int i = c * CHUNK; i < stop; i++) {
+        int stop = (c + 1) * j->chunk < j->logits->cols ? (c + 1) * j->chunk : j->logits->cols;
+        for (int i = c * j->chunk; i < stop; i++) {
             float v = isnan(x[i]) ? -INFINITY : x[i];
             if (v < least)
                 continue;
@@ -308,9 +310,14 @@ static void choose_rows(void *ctx, int t, int n_threads)
     }
 }
 
+static int chunk_of(int cols)
+{
+    return cols > SMALL_VOCAB ? CHUNK : SMALL_CHUNK;
+}
+
 static size_t topk_bytes(int rows, int cols)
 {
-    size_t chunks = ((size_t)cols + CHUNK - 1) / CHUNK;
+    size_t chunk = (size_t)chunk_of(cols), chunks = ((size_t)cols + chunk - 1) / chunk;
 
     return 3 * ((size_t)rows * chunks * sizeof(float) + 64);
 }
@@ -322,12 +329,16 @@ void lg_cpu_topk(lg_cpu *c, const lg_tensor *logits, const lg_candidates *out)
     char *at = lg_cpu_scratch(c, topk_bytes(j.rows, logits->cols));
 
     LG_ASSERT(j.k >= 1 && j.k <= out->max_cand && j.k <= logits->cols);
-    j.chunks = (logits->cols + CHUNK - 1) / CHUNK;
+    j.chunk = chunk_of(logits->cols);
+    j.chunks = (logits->cols + j.chunk - 1) / j.chunk;
     size_t bytes = (size_t)j.rows * (size_t)j.chunks * sizeof(float);
     j.max = lg_cpu_carve(&at, bytes);
     j.sum = lg_cpu_carve(&at, bytes);
     j.order = lg_cpu_carve(&at, bytes);
-    lg_pool_run(c->pool, scan_chunks, &j);
+    if ((int64_t)j.rows * logits->cols >= FLOATS_A_JOB)
+        lg_pool_run(c->pool, scan_chunks, &j);
+    else
+        scan_chunks(&j, 0, 1);
     if (j.rows > 1)
         lg_pool_run(c->pool, choose_rows, &j);
     else
@@ -336,8 +347,10 @@ void lg_cpu_topk(lg_cpu *c, const lg_tensor *logits, const lg_candidates *out)
 
 size_t lg_cpu_misc_scratch(const lg_cpu *c, const lg_limits *lim)
 {
+    size_t all = topk_bytes(lim->max_out, lim->vocab), small = topk_bytes(lim->max_out, SMALL_VOCAB);
+
     (void)c;
-    return topk_bytes(lim->max_out, lim->vocab);
+    return lim->vocab > SMALL_VOCAB && small > all ? small : all; // fewer logits can be more chunks
 }
 
 /* ---- KV blocks ---- */
