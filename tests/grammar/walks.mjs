@@ -186,21 +186,32 @@ function fault(seed, text, root) {
   if (count.faults++ < 20) console.log(`seed ${seed}: ${text}\n  ${JSON.stringify(root)}`);
 }
 
-for (let i = 0; i < Number(nSchemas); i++) {
-  const seed = Number(firstSeed) + i, { draft, root, how } = whole(seed);
-  let check;
-  try {
-    check = judge(draft, root);
-  } catch (e) { // ajv is stricter about what it compiles; such a schema has no judge
-    continue;
+// Schemas are sent ahead, so that the walks of the next run while the replies of this one are judged.
+const sent = [];
+let made = 0;
+function send() {
+  while (made < Number(nSchemas) && sent.length < 3) {
+    const seed = Number(firstSeed) + made++, { draft, root, how } = whole(seed);
+    let check;
+    try {
+      check = judge(draft, root);
+    } catch (e) { // ajv is stricter about what it compiles; such a schema has no judge
+      continue;
+    }
+    count.schemas++;
+    child.stdin.write(JSON.stringify({ schema: JSON.stringify(root), walks: Number(nWalks), seed, ...how }) + "\n");
+    sent.push({ seed, root, check });
   }
-  count.schemas++;
-  child.stdin.write(JSON.stringify({ schema: JSON.stringify(root), walks: Number(nWalks), seed, ...how }) + "\n");
+}
+
+for (send(); sent.length > 0; send()) {
+  const { seed, root, check } = sent.shift();
   const { value: line, done } = await lines.next();
   if (done) {
     fault(seed, "the driver died", root);
     break;
   }
+  send();
   const reply = JSON.parse(line);
   if (reply.code) {
     count.refused[reply.code] = (count.refused[reply.code] ?? 0) + 1;
