@@ -13,6 +13,7 @@
 #include "app/commands.h"
 #include "app/figures.h"
 #include "app/progress.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "model/synth.h"
 
@@ -59,6 +60,7 @@ typedef struct bench {
     bool have_synth, have_draft;
     lg_bench_draft draft;
     char name[128];
+    double load_s; /* opening a model from a file */
     lg_bar bar;
 } bench;
 
@@ -190,7 +192,9 @@ static lg_status open_engine(bench *b, lg_err *err)
     p.backend.phases = b->o->phases;
     if (set->from[LG_SET_ctx].source == LG_FROM_DEFAULT)
         p.ctx = need;
+    uint64_t start = lg_now_ns();
     LG_TRY(lg_app_engine_open(b->app, &p, &b->m.engine, err));
+    b->load_s = (double)(lg_now_ns() - start) / 1e9;
     if (lg_engine_plan(b->m.engine)->ctx < need - CTX_SPARE)
         return LG_FAIL(err, LG_E_LIMIT,
                        "the deepest measurement needs a context of %lld tokens, --ctx is %lld",
@@ -243,6 +247,9 @@ static void print_table(const bench *b)
     printf("model    %s, %s of weights\ndevice   %s\nceiling  %.1f GB/s read, %.0f Gop/s\n", b->name,
            lg_fig_bytes(&f[0], (double)lg_engine_plan(m->engine)->weight_bytes),
            lg_engine_backend(m->engine)->info.name, m->bandwidth / 1e9, m->compute / 1e9);
+    if (!b->o->synthetic)
+        printf("load     %.2f s, %.1f GB/s\n", b->load_s,
+               (double)lg_engine_plan(m->engine)->weight_bytes / b->load_s / 1e9);
     printf("\n%-8s %8s %7s %9s %9s %9s %12s %8s %9s  %s\n", "phase", "depth", "tokens", "tok/s", "min", "max",
            "MB/token", "GB/s", "Gop/s", "of ceiling");
     for (int i = 0; i < m->n_run; i++) {
