@@ -10,10 +10,10 @@
  * When the rows of a step are complete, lg_prefix_commit hangs the tokens into the tree, and their node holds
  * the block too; a window block gets its second holder from a cut. The live sequence moves on or becomes
  * another conversation, and lets go; now the block counts against the budget. A later prompt that walks
- * through the node brings it back into the block table: a page-in is this change of holders and no copy. Its
- * next row goes into the same block if nobody has written there yet, else into a copy. When the last cut
- * below it goes (lowest value first), no request can use its rows any more: the node shrinks, and the block
- * is free.
+ * through the node brings it back into the block table: here a page-in is this change of holders, and whether
+ * a device has to copy is kv_page.c's business. Its next row goes into the same block if nobody has written
+ * there yet, else into a copy. When the last cut below it goes (lowest value first), no request can use its
+ * rows any more: the node shrinks, and the block is free.
  *
  * Engine thread only. No I/O, and no backend call. Failed allocations cost a cut or a node, never more.
  *
