@@ -19,13 +19,13 @@ from skills.words import Draw
 LONGEST = 15_000
 # share of all tokens
 SHARES = {
-    "chat": 0.11,
-    "arith": 0.15,
+    "chat": 0.12,
+    "arith": 0.14,
     "text": 0.09,
     "code": 0.14,
     "tools": 0.19,
-    "json": 0.11,
-    "recall": 0.15,
+    "json": 0.12,
+    "recall": 0.14,
     "mixed": 0.06,
 }
 SYSTEMS = (

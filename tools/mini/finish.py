@@ -1,8 +1,9 @@
-"""Stage 3: from a checkpoint to files.   finish.py DIR [--draft-seconds S] [--n CASES] [--docs N] [--device
-cpu --tiny]
+"""Stage 3: from a checkpoint to files.   finish.py DIR [--draft-seconds S] [--n CASES] [--long CASES] [--docs N]
+[--device cpu]
 
-Reads DIR/checkpoint.pt; writes DIR/mini.gguf, DIR/mini-dflash.gguf, DIR/results.json (accuracy of checkpoint
-and file, perplexity, acceptance) and DIR/replies.json (every answer, to be scored again where compilers are).
+Reads DIR/checkpoint.pt; writes DIR/mini.gguf, DIR/mini-dflash.gguf, DIR/results.json (accuracy of file and
+checkpoint on the same cases, with standard errors, perplexity, acceptance) and DIR/replies.json (every answer,
+to be scored again where compilers are).
 """
 import argparse
 import json
@@ -83,17 +84,23 @@ def perplexity(fwd, w, rows, tables, device, at_once=16):
     return float(np.exp(total / max(1, count)))
 
 
-def answers(cfg, w, tok, sets, device, batch, ctx):
+def cases_of(args):
+    """A kind's cases, each with its prompt's ids."""
+    kind, n = args
+    tok = Tokenizer.load(HERE / "vocab.json")
+    return [(c, cases.prompt(tok, c)) for c in cases.make(kind, n)]
+
+
+def scored(args):
+    return cases.score(*args)
+
+
+def answers(cfg, w, sets, device, batch, ctx):
     """{kind: [ids]} for the kinds whose cases fit."""
-    flat = [
-        (k, i, cases.prompt(tok, c), cases.LIMIT.get(k, 160))
-        for k, cs in sets.items()
-        for i, c in enumerate(cs)
-    ]
+    flat = [(k, i, p, cases.LIMIT.get(k, 160)) for k, cs in sets.items() for i, (_, p) in enumerate(cs)]
     flat.sort(key=lambda f: f[3])
-    dec, out = Decoder(cfg, w, min(batch, len(flat)), ctx, device), {
-        k: [None] * len(cs) for k, cs in sets.items()
-    }
+    dec = Decoder(cfg, w, min(batch, len(flat)), ctx, device)
+    out = {k: [None] * len(cs) for k, cs in sets.items()}
     for lo in range(0, len(flat), dec.batch):
         part = flat[lo : lo + dec.batch]
         for (k, i, _, _), ids in zip(part, dec.run([f[2] for f in part], [f[3] for f in part])):
@@ -101,30 +108,43 @@ def answers(cfg, w, tok, sets, device, batch, ctx):
     return out
 
 
-def evaluate(cfg, w, tok, n, device, log, name):
-    t = time.time()
-    short = {k: cases.make(k, n) for k in cases.KINDS if "retrieval" not in k}
-    long = {k: cases.make(k, max(2, n // 4)) for k in cases.KINDS if "retrieval" in k}
-    got = answers(cfg, w, tok, short, device, 1024, 2304)
-    if n >= 8:
-        for k, cs in long.items():
-            got.update(
-                answers(cfg, w, tok, {k: cs}, device, 64, 2560 if "2k" in k else 9216 if "8k" in k else 16384)
-            )
-        short.update(long)
-    rate, replies = {}, {}
-    for k, cs in short.items():
-        replies[k] = []
-        marks = []
-        for c, ids in zip(cs, got[k]):
-            content, calls = cases.reply_of(tok, ids, c.thinking)
-            ok = None if k == "code" and c.check["lang"] != "py" else cases.score(k, c, content, calls)
-            replies[k].append({"ids": ids, "ok": ok})
-            marks.append(ok)
-        known = [m for m in marks if m is not None]
-        rate[k] = sum(known) / max(1, len(known))
-    log.write(f"{name}: {time.time() - t:.0f} s {json.dumps(rate)}\n")
-    return rate, replies
+def evaluate(cfg, w, tok, sets, device, pool):
+    """(replies by kind, with marks) of every case; None marks what this machine cannot run."""
+    short = {k: cs for k, cs in sets.items() if "retrieval" not in k}
+    got = answers(cfg, w, short, device, 1024, 2304)
+    for k in sets.keys() - short.keys():
+        ctx = 2560 if "2k" in k else 9216 if "8k" in k else 16384
+        got.update(answers(cfg, w, {k: sets[k]}, device, 64, ctx))
+    replies = {}
+    for k, cs in sets.items():
+        said = [(k, c, *cases.reply_of(tok, ids, c.thinking)) for (c, _), ids in zip(cs, got[k])]
+        marks = pool.map(scored, said, chunksize=4)
+        replies[k] = [{"ids": ids, "ok": ok} for ids, ok in zip(got[k], marks)]
+    return replies
+
+
+def rates(replies):
+    """{kind: [share right, its standard error, cases that could be scored]}"""
+    out = {}
+    for k, rs in replies.items():
+        marks = [r["ok"] for r in rs if r["ok"] is not None]
+        p, n = sum(marks) / max(1, len(marks)), max(1, len(marks))
+        out[k] = [p, (p * (1 - p) / n) ** 0.5, len(marks)]
+    return out
+
+
+def differences(file, checkpoint):
+    """{kind: [file minus checkpoint, the standard error of that, cases on which they differ]}, on the same cases."""
+    out = {}
+    for k in file:
+        d = [
+            a["ok"] - b["ok"]
+            for a, b in zip(file[k], checkpoint[k])
+            if a["ok"] is not None and b["ok"] is not None
+        ]
+        n, mean = max(1, len(d)), sum(d) / max(1, len(d))
+        out[k] = [mean, (max(0.0, sum(x * x for x in d) / n - mean * mean) / n) ** 0.5, sum(map(abs, d))]
+    return out
 
 
 def drafter(a, cfg, w, tok, fwd, tables, log, pools):
@@ -195,25 +215,32 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("dir", type=Path)
     ap.add_argument("--draft-seconds", type=float, default=120)
-    ap.add_argument("--n", type=int, default=256)
+    ap.add_argument("--n", type=int, default=1024)
     ap.add_argument("--docs", type=int, default=60000)
     ap.add_argument("--anchors", type=int, default=64)
     ap.add_argument("--workers", type=int, default=15)
     ap.add_argument("--device", default="cuda")
+    ap.add_argument("--long", type=int, default=128)
     a = ap.parse_args()
-    log = open(a.dir / "finish.txt", "w", buffering=1)
+    with mp.get_context("fork").Pool(a.workers) as pool:  # before CUDA is touched
+        run(a, pool)
+
+
+def run(a, pool):
+    log, started = open(a.dir / "finish.txt", "w", buffering=1), time.time()
     tok = Tokenizer.load(HERE / "vocab.json")
-    with mp.get_context("fork").Pool(a.workers) as pool:
-        each = -(-a.docs // a.workers)
-        train_set = sum(pool.map(prompts_of, [(7000 + i, "train", each) for i in range(a.workers)]), [])
-        test_set = sum(
-            pool.map(
-                prompts_of,
-                [(8000 + i, "test", max(10, min(each, 2000 // a.workers))) for i in range(a.workers)],
-            ),
-            [],
-        )
-        rows = pool.map(held_out_rows, [(tok, 8500, max(2, a.n // 4), 2048)])[0]
+    each = -(-a.docs // a.workers)
+    some = max(10, min(each, 2000 // a.workers))
+    kinds = sorted(cases.KINDS, key=lambda k: "retrieval" not in k)  # the slow ones first
+    todo = [(k, a.long if "retrieval" in k else a.n) for k in kinds]
+    todo = [(k, n) for k, n in todo if n]
+    making = pool.map_async(cases_of, todo, chunksize=1)
+    train_set = pool.map_async(prompts_of, [(7000 + i, "train", each) for i in range(a.workers)])
+    test_set = pool.map_async(prompts_of, [(8000 + i, "test", some) for i in range(a.workers)])
+    rows = pool.map(held_out_rows, [(tok, 8500, max(2, min(64, a.n // 4)), 2048)])[0]
+    sets = dict(zip([k for k, _ in todo], making.get()))
+    train_set, test_set = sum(train_set.get(), []), sum(test_set.get(), [])
+    log.write(f"cases and prompts: {time.time() - started:.0f} s\n")
     ck = load_checkpoint(a.dir / "checkpoint.pt")
     cfg, params = ck["config"], ck["params"]
     export.write_main(a.dir / "mini.gguf", cfg, params)
@@ -228,11 +255,15 @@ def main():
         k: perplexity(fwd, w, rows, tables[:2], a.device) for k, w in (("checkpoint", plain), ("file", file))
     }
     log.write(f"perplexity {res['perplexity']}\n")
-    res["file"], replies = evaluate(cfg, file, tok, a.n, a.device, log, "file")
-    (a.dir / "replies.json").write_text(json.dumps(replies))
-    (a.dir / "results.json").write_text(json.dumps(res, indent=1))
-    res["checkpoint"], more = evaluate(cfg, plain, tok, a.n, a.device, log, "checkpoint")
-    (a.dir / "replies-checkpoint.json").write_text(json.dumps(more))
+    replies = {}
+    for name, w in (("file", file), ("checkpoint", plain)):
+        t = time.time()
+        replies[name] = evaluate(cfg, w, tok, sets, a.device, pool)
+        res[name] = rates(replies[name])
+        log.write(f"{name}: {time.time() - t:.0f} s {json.dumps(res[name])}\n")
+        (a.dir / "replies.json").write_text(json.dumps(replies))
+    res["file - checkpoint"] = differences(replies["file"], replies["checkpoint"])
+    log.write(f"file - checkpoint: {json.dumps(res['file - checkpoint'])}\n")
     (a.dir / "results.json").write_text(json.dumps(res, indent=1))
     res["draft"] = drafter(a, cfg, file, tok, fwd, tables[:2] + [tables[2]], log, (train_set, test_set))
     (a.dir / "results.json").write_text(json.dumps(res, indent=1))

@@ -2,86 +2,8 @@
 import json
 
 from .conv import Conv, reply, user
-from .words import ADJ, COLOR, JOB, PLACE, SUBJECT, THING, WEEKDAY, article, join
-
-# field, JSON type, value, sentence parts; {n} is the person or thing the record is about
-FIELDS = [
-    ("name", "string", lambda d: d.full_name(), ("{n} is called {v}", "the name is {v}", "name {v}")),
-    (
-        "age",
-        "integer",
-        lambda d: d.int(1, 99),
-        ("{n} is {v} years old", "aged {v}", "{v} years of age", "{n} turned {v}"),
-    ),
-    (
-        "city",
-        "string",
-        lambda d: d.city(),
-        ("{n} lives in {v}", "from {v}", "in the city {v}", "{n} comes from {v}", "based in {v}"),
-    ),
-    (
-        "job",
-        "string",
-        lambda d: d.word(JOB),
-        ("{n} works as {av}", "{av} by trade", "{n} is {av}", "employed as {av}"),
-    ),
-    ("email", "string", lambda d: d.email(), ("the email is {v}", "reachable at {v}", "mail {v}")),
-    (
-        "phone",
-        "string",
-        lambda d: f"{d.int(100, 999)}-{d.int(1000, 9999)}",
-        ("the phone number is {v}", "phone {v}", "call {v}"),
-    ),
-    ("color", "string", lambda d: d.word(COLOR), ("the color is {v}", "{n} likes {v}", "colored {v}")),
-    (
-        "price",
-        "number",
-        lambda d: d.price(),
-        ("it costs {v} euros", "for {v} euros", "it costs {v}", "{v} euros", "sold for {v} euros"),
-    ),
-    ("quantity", "integer", lambda d: d.int(1, 500), ("the quantity is {v}", "{v} pieces", "{v} of them")),
-    (
-        "weight",
-        "number",
-        lambda d: round(d.r.uniform(0.1, 90), 1),
-        ("the weight is {v} kg", "it weighs {v} kg", "{v} kg heavy"),
-    ),
-    ("date", "string", lambda d: d.pick((d.iso_date, d.date))(), ("the date is {v}", "on {v}", "dated {v}")),
-    ("time", "string", lambda d: d.time(), ("the time is {v}", "at {v}", "it starts at {v}")),
-    (
-        "place",
-        "string",
-        lambda d: d.word(PLACE),
-        ("the place is the {v}", "at the {v}", "it takes place in the {v}"),
-    ),
-    ("day", "string", lambda d: d.pick(WEEKDAY), ("on {v}", "the day is {v}", "every {v}")),
-    ("product", "string", lambda d: d.thing(), ("the product is {av}", "the item is {av}", "it is {av}")),
-    ("code", "string", lambda d: d.code(), ("the code is {v}", "with the code {v}", "code {v}")),
-    ("id", "integer", lambda d: d.int(1, 99999), ("the id is {v}", "with id {v}", "number {v}")),
-    ("active", "boolean", lambda d: d.chance(0.5), ("it is {yes}active", "{n} is {yes}active")),
-    ("paid", "boolean", lambda d: d.chance(0.5), ("it is {yes}paid", "it was {yes}paid")),
-    (
-        "country",
-        "string",
-        lambda d: d.pseudo().capitalize() + "land",
-        ("the country is {v}", "in the country {v}"),
-    ),
-    ("subject", "string", lambda d: d.word(SUBJECT), ("the subject is {v}", "about {v}", "{n} studies {v}")),
-    (
-        "company",
-        "string",
-        lambda d: d.pseudo().capitalize() + d.pick((" Ltd", " Inc", "")),
-        ("the company is {v}", "{n} works at {v}", "from the company {v}"),
-    ),
-    ("score", "integer", lambda d: d.int(0, 100), ("the score is {v}", "with {v} points", "{n} scored {v}")),
-    ("version", "string", lambda d: f"{d.int(0, 9)}.{d.int(0, 30)}", ("the version is {v}", "version {v}")),
-    (
-        "status",
-        "string",
-        lambda d: d.pick(("open", "closed", "pending", "shipped", "done")),
-        ("the status is {v}", "it is {v} now", "status {v}"),
-    ),
-]
+from .fields import FIELDS, LEADS, LOOKS, STRANGE
+from .words import ADJ, COLOR, THING, WEEKDAY, article, held_out, join, ways
 
 
 def odd_field(d):
@@ -142,6 +64,14 @@ PLAIN = (
     "has the {label} {v}",
     "having {label} {v}",
     "there the {label} reads {v}",
+) + ways(
+    """{v} is given as the {label} | the {label} given is {v} | note {v} as the {label} | take {v} as {label} |
+    the {label} happens to be {v} | we have {v} as {label} | the {label} reads {v} | under {label} it says {v} |
+    {v} goes into {label} | its {label} was {v} | the {label} must be {v} | enter {v} for {label} |
+    the field {label} holds {v} | {label} set to {v} | the {label} they gave is {v} | {v} counts as the {label} |
+    {label} is given as {v} | for {label} take {v} | with {v} as {label} | of {label} {v} |
+    write {v} under {label} | the value of {label} is {v} | the {label} turned out to be {v} | {label} of {v} |
+    fill {label} with {v} | {label} being {v}"""
 )
 
 
@@ -151,9 +81,21 @@ class Part(str):
     fixed = False
 
 
-def sentence(d, field, v, who):
+def strange(d):
+    """A way to hand over that no list has, so that the value has to tell what it is; none that the test uses."""
+    while True:
+        w = d.word(LEADS) if d.chance(0.6) else d.pseudo()
+        p = d.pick(STRANGE).replace("{w}", w)
+        if not held_out("say", p, one_in=8):
+            return p
+
+
+def sentence(d, field, v, who, alone):
+    """`alone`: no other field of the record has values that look like this one's."""
     label = field[0].replace("_", " ")
-    if d.chance(0.45):
+    if alone and not d.test and d.chance(0.1):
+        p = strange(d)
+    elif d.chance(0.45):
         p = d.say(*field[3])
     else:
         p = d.say(*(t.replace("{label}", label) for t in PLAIN))
@@ -190,11 +132,12 @@ def prose(d, parts):
 def record(d, fields, who):
     """(object, text parts); now and then a field is not mentioned and is null."""
     obj, parts = {}, []
-    for f in fields:
+    looks = [LOOKS.get(f[0], f[0]) for f in fields]
+    for f, look in zip(fields, looks):
         v = None if d.chance(0.06) and len(fields) > 1 else f[2](d)
         obj[f[0]] = v
         if v is not None:
-            parts.append(sentence(d, f, v, who))
+            parts.append(sentence(d, f, v, who, f in FIELDS and f[1] != "boolean" and looks.count(look) == 1))
     return obj, parts
 
 
@@ -211,37 +154,50 @@ def schema(sh):
     return {"type": sh}
 
 
+ASK_NAMES = ways(
+    """Return JSON with the fields {f}. | Give me a JSON object with {f}. | Extract {f} as JSON. |
+    JSON with {f}, please. | Answer with a JSON object that has {f}. | Write {f} as a JSON object. |
+    Pull out {f} as JSON. | I need {f} in JSON. | Find {f} and return JSON. | Put {f} into a JSON object. |
+    Collect {f} in a JSON object. | Make JSON from this with {f}. | Please give {f} as JSON. |
+    Only JSON, with the keys {f}. | Turn the text into JSON with {f}. | Read out {f} and answer in JSON. |
+    Fields: {f}. Answer in JSON. | From the text, give {f} as a JSON object. | The JSON must have {f}. |
+    Parse {f} into JSON. | Return {f}, in JSON. | Take {f} out of the data, as JSON. | Show {f} as JSON."""
+)
+ASK_TYPES = ways(
+    """Return JSON with the fields {f}. | Extract as JSON: {f}. | Give a JSON object with {f}. |
+    Turn this into JSON with {f}. | I need JSON with {f}. | Pull out as JSON: {f}. |
+    Fields for the JSON object: {f}. | Build a JSON object out of {f}. | Answer in JSON with the keys {f}. |
+    Make a JSON object with {f}. | Put the text into JSON: {f}. | Read these into JSON: {f}. | JSON, please: {f}. |
+    The object has the fields {f}. | Collect as JSON: {f}. | Fill a JSON object with {f}. |
+    Write JSON with {f} from the text. | Find {f} and answer in JSON. | Take the data out as JSON: {f}. |
+    Return the data as JSON with {f}."""
+)
+ASK_SCHEMA = ways(
+    """Answer with JSON for this schema: {s} | Follow this JSON schema: {s} | Return JSON that fits the schema {s} |
+    Use the schema {s} | Extract the data by this schema: {s} | The answer must be valid for {s} |
+    JSON schema: {s} | Turn the text into JSON that this schema allows: {s} | Write JSON according to {s} |
+    Here is the schema of the answer: {s} | Read the text into this schema: {s} | Match this schema: {s} |
+    Give the facts as JSON under the schema {s} | Your answer has the schema {s} | Obey this JSON schema: {s}"""
+)
+ASK_SHAPE = ways(
+    """Return JSON of this shape: {s} | Extract the data as JSON like {s} | Fill in {s} | Use this JSON format: {s} |
+    Answer only with JSON of the form {s} | Convert to JSON: {s} | Return the data in this form: {s} |
+    Extract JSON like {s} | Give the information as JSON like {s} | Pull the facts into {s} | Complete {s} |
+    The answer looks like {s} | Write the data as JSON of the form {s} | Make JSON like {s} |
+    I need the facts in the shape {s} | Put the text into {s} | Format: {s} | Turn the data into JSON: {s} |
+    Take the values out of the text: {s} | Shape of the JSON: {s} | Parse the text into {s} |
+    Extract all values as {s} | Return an object such as {s} | Follow the pattern {s}"""
+)
+
+
 def describe(d, sh):
     if not any(isinstance(v, (dict, list)) for v in sh.values()) and d.chance(0.6):
         if d.chance(0.5):
-            return d.say(
-                "Return JSON with the fields {f}.",
-                "Give me a JSON object with {f}.",
-                "Extract {f} as JSON.",
-                "JSON with {f}, please.",
-                "Answer with a JSON object that has {f}.",
-                "Write {f} as a JSON object.",
-            ).format(f=join(sh))
-        return d.say(
-            "Return JSON with the fields {f}.",
-            "Extract as JSON: {f}.",
-            "Give a JSON object with {f}.",
-            "Turn this into JSON with {f}.",
-        ).format(f=", ".join(f"{k} ({v})" for k, v in sh.items()))
+            return d.say(*ASK_NAMES).format(f=join(sh))
+        return d.say(*ASK_TYPES).format(f=", ".join(f"{k} ({v})" for k, v in sh.items()))
     if d.chance(0.25):
-        return d.say(
-            "Answer with JSON for this schema: {s}",
-            "Follow this JSON schema: {s}",
-            "Return JSON that fits the schema {s}",
-        ).format(s=json.dumps(schema(sh)))
-    return d.say(
-        "Return JSON of this shape: {s}",
-        "Extract the data as JSON like {s}",
-        "Fill in {s}",
-        "Use this JSON format: {s}",
-        "Answer only with JSON of the form {s}",
-        "Convert to JSON: {s}",
-    ).format(s=json.dumps(sh))
+        return d.say(*ASK_SCHEMA).format(s=json.dumps(schema(sh)))
+    return d.say(*ASK_SHAPE).format(s=json.dumps(sh))
 
 
 def build(d):
@@ -317,6 +273,14 @@ def to_table(d):
         "Read {k} from {j}",
         "Which value has {k}? {j}",
         "{j}\nWhat is {k}?",
+        "{j}\nGive me {k}.",
+        "{j} Which {k} is that?",
+        "Tell me {k} of this object: {j}",
+        "Look up {k} in {j}",
+        "What does {k} hold in {j}?",
+        "Get {k} out of {j}",
+        "{k} of {j}?",
+        "Take {k} from this JSON: {j}",
     ).format(k=k, j=json.dumps(obj, ensure_ascii=False))
     return Conv([user(q), reply(shown(obj[k]))], "json read", thinking=d.chance(0.3))
 

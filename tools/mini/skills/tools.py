@@ -1,9 +1,11 @@
 """Tool use: choosing a tool, copying arguments with their types, not calling, using results, chains."""
 import json
 
-from .chat import PERSONA
 from .conv import Conv, Turn, reply, user
-from .words import ADJ, COLOR, MONTH, PLACE, SUBJECT, THING, WEEKDAY, article, held_out, join
+from .everyday import NATURAL
+from .params import GENERIC, Param
+from .persona import PERSONA
+from .words import COLOR, article, held_out, join, ways
 
 VERBS = """add archive book build cancel change check clean close compare copy count create delete describe
 download edit export fetch file find format get hide import inspect install list load lock log mark measure
@@ -20,130 +22,6 @@ project queue question recipe record reminder report request reservation resourc
 route rule schedule score sensor server service shipment shop song stock story student subscription survey
 table tag task team temperature test text ticket time timer todo token trip user video volume weather window
 word workflow""".split()
-ENUMS = [
-    ("unit", ("celsius", "fahrenheit")),
-    ("priority", ("low", "medium", "high")),
-    ("format", ("json", "csv", "xml")),
-    ("color", tuple(COLOR[:6])),
-    ("size", ("small", "medium", "large")),
-    ("order", ("ascending", "descending")),
-    ("mode", ("fast", "safe", "dry")),
-    ("status", ("open", "closed", "all")),
-    ("day", tuple(WEEKDAY)),
-    ("language", ("english", "german", "french", "spanish")),
-    ("level", ("debug", "info", "error")),
-    ("role", ("admin", "editor", "viewer")),
-    ("period", ("day", "week", "month")),
-]
-
-# name, JSON type, what it says in the schema, value, phrases that hand it over
-PARAMS = [
-    ("city", "string", "Name of the city", lambda d: d.city(), ("in {v}", "for {v}", "for the city {v}")),
-    ("location", "string", "Place or city", lambda d: d.city(), ("in {v}", "at {v}", "for {v}")),
-    ("name", "string", "Name", lambda d: d.full_name(), ("with the name {v}", "called {v}", "named {v}")),
-    (
-        "title",
-        "string",
-        "Title",
-        lambda d: d.thing(),
-        ('with the title "{v}"', 'titled "{v}"', 'called "{v}"'),
-    ),
-    ("to", "string", "Receiver", lambda d: d.pick((d.first, d.email))(), ("to {v}", "for {v}")),
-    (
-        "email",
-        "string",
-        "Email address",
-        lambda d: d.email(),
-        ("with the email {v}", "using {v}", "and the address {v}"),
-    ),
-    (
-        "path",
-        "string",
-        "Path of the file",
-        lambda d: d.path(),
-        ("at {v}", "with path {v}", "from {v}", "{v}"),
-    ),
-    (
-        "query",
-        "string",
-        "What to look for",
-        lambda d: d.thing(),
-        ('for "{v}"', 'matching "{v}"', 'with the query "{v}"'),
-    ),
-    (
-        "text",
-        "string",
-        "The text",
-        lambda d: f"{d.pseudo()} {d.noun()} {d.pseudo()}",
-        ('with the text "{v}"', 'saying "{v}"', ': "{v}"'),
-    ),
-    ("subject", "string", "Subject line", lambda d: d.thing(), ('with the subject "{v}"', 'about "{v}"')),
-    ("date", "string", "Date as YYYY-MM-DD", lambda d: d.iso_date(), ("on {v}", "for {v}", "dated {v}")),
-    ("time", "string", "Time as HH:MM", lambda d: d.time(), ("at {v}", "for {v} o'clock")),
-    ("month", "string", "Month", lambda d: d.pick(MONTH), ("in {v}", "for {v}")),
-    (
-        "id",
-        "integer",
-        "Number of the entry",
-        lambda d: d.int(1, 99999),
-        ("with id {v}", "number {v}", "#{v}"),
-    ),
-    ("count", "integer", "How many", lambda d: d.int(1, 50), ("{v} times", "with count {v}")),
-    (
-        "limit",
-        "integer",
-        "Largest number of results",
-        lambda d: d.int(1, 100),
-        ("at most {v}", "with limit {v}", "limited to {v}"),
-    ),
-    ("days", "integer", "Number of days", lambda d: d.int(1, 30), ("for {v} days", "over {v} days")),
-    ("minutes", "integer", "Minutes", lambda d: d.int(1, 240), ("for {v} minutes", "of {v} minutes")),
-    ("quantity", "integer", "Quantity", lambda d: d.int(1, 99), ("with quantity {v}", "{v} pieces")),
-    ("age", "integer", "Age in years", lambda d: d.int(1, 99), ("aged {v}", "with age {v}")),
-    ("port", "integer", "Port number", lambda d: d.int(80, 65000), ("on port {v}", "with port {v}")),
-    ("price", "number", "Price", lambda d: d.price(), ("for {v} euros", "with the price {v}", "at {v}")),
-    ("amount", "number", "Amount", lambda d: d.price(), ("over {v}", "with amount {v}", "of {v}")),
-    ("ratio", "number", "A ratio", lambda d: round(d.r.random(), 2), ("with ratio {v}", "at a ratio of {v}")),
-    ("verbose", "boolean", "Print details", None, ("with details", "without details")),
-    ("recursive", "boolean", "Descend into folders", None, ("recursively", "not recursively")),
-    ("urgent", "boolean", "Whether it is urgent", None, ("urgently", "without urgency")),
-    ("public", "boolean", "Visible to all", None, ("publicly", "privately")),
-    (
-        "tags",
-        "array",
-        "List of tags",
-        lambda d: [d.pick((d.noun, d.pseudo))() for _ in range(d.int(1, 4))],
-        ("with the tags {v}", "tagged {v}"),
-    ),
-    (
-        "names",
-        "array",
-        "List of names",
-        lambda d: [d.first() for _ in range(d.int(1, 4))],
-        ("with {v}", "for {v}"),
-    ),
-]
-GENERIC = (
-    "with {n} {v}",
-    "{n} {v}",
-    "with {n} = {v}",
-    "using {n} {v}",
-    "where {n} is {v}",
-    "and {n} {v}",
-    "{n}: {v}",
-    "set {n} to {v}",
-    "with the {n} {v}",
-    "the {n} is {v}",
-    "use {v} as {n}",
-    "with {v} as the {n}",
-    "taking {v} for {n}",
-    "{n}={v}",
-    "the {n} should be {v}",
-    "whose {n} is {v}",
-    "with a {n} of {v}",
-    "for the {n} {v}",
-    "having the {n} {v}",
-)
 STYLES = (
     lambda v, n: f"{v}_{n}",
     lambda v, n: f"{v}_{n}",
@@ -151,63 +29,6 @@ STYLES = (
     lambda v, n: f"{n}_{v}",
     lambda v, n: f"{v}-{n.replace('_', '-')}",
 )
-
-
-class Param:
-    def __init__(self, d, taken):
-        x = d.r.random()
-        self.enum = None
-        if x < 0.55:
-            self.name, self.type, self.about, make, self.phrases = d.pick(PARAMS)
-            self.make = make or (lambda d: d.chance(0.6))
-        elif x < 0.7:
-            self.name, self.enum = d.pick(ENUMS)
-            self.type, self.about, self.phrases = "string", f"The {self.name}", GENERIC
-            self.make = lambda d: d.pick(self.enum)
-        else:
-            base = d.pick(
-                (
-                    lambda: f"{d.word(ADJ)}_{d.word(THING)}",
-                    lambda: f"{d.word(THING)}_{d.pick(('id', 'name', 'code', 'size'))}",
-                    d.pseudo,
-                    lambda: d.word(PLACE),
-                    lambda: d.word(SUBJECT),
-                    lambda: d.word(THING),
-                )
-            )()
-            self.name, self.phrases = base, GENERIC
-            self.type = d.pick(("string", "string", "integer", "number", "boolean", "array"))
-            self.about = f"The {base.replace('_', ' ')}"
-            self.make = {
-                "string": lambda d: d.pick((d.pseudo, d.noun, d.code, d.thing, d.first))(),
-                "integer": lambda d: d.int(0, 9999),
-                "number": lambda d: d.price(),
-                "boolean": lambda d: d.chance(0.5),
-                "array": lambda d: [d.pick((d.noun, d.pseudo))() for _ in range(d.int(1, 3))],
-            }[self.type]
-        if self.name in taken:
-            self.name = f"{self.name}_{d.pseudo()}"
-            self.phrases = GENERIC
-        self.plain = self.type == "boolean" and self.phrases is not GENERIC
-
-    def schema(self, d):
-        s = {"type": self.type}
-        if self.type == "array":
-            s["items"] = {"type": "string"}
-        if self.enum:
-            s["enum"] = list(self.enum)
-        if d.chance(0.7):
-            s["description"] = self.about
-        return s
-
-    def say(self, d, v):
-        label = self.name.replace("_", " ")
-        if self.plain:
-            return self.phrases[0 if v else 1]
-        shown = join(v) if isinstance(v, list) else str(v).lower() if isinstance(v, bool) else str(v)
-        # a label that the tool's own phrases lack tells parameters of one kind apart
-        phrases = GENERIC if d.chance(0.35) else self.phrases
-        return d.say(*(p.replace("{n}", label) for p in phrases)).format(v=shown)
 
 
 class Tool:
@@ -273,6 +94,20 @@ class Tool:
             "Go ahead and {t}.",
             "I'd like to {t}.",
             "Help me {t}.",
+            "Kindly {t}.",
+            "Please do this: {t}.",
+            "Will you {t}?",
+            "I would like you to {t}.",
+            "Your task: {t}.",
+            "We have to {t}.",
+            "Let's {t}.",
+            "Are you able to {t}?",
+            "Be so kind and {t}.",
+            "I must {t}.",
+            "Hey, {t}.",
+            "Next, {t}.",
+            "It is time to {t}.",
+            "Try to {t}.",
         )
         return t.format(t=text, T=text[0].upper() + text[1:])
 
@@ -401,218 +236,6 @@ def single(d):
     return conv(d, turns, tools, "tool call")
 
 
-NATURAL = [
-    (
-        "get_weather",
-        "Get the current weather of a city",
-        {"city": "string"},
-        lambda d: {"city": d.city()},
-        (
-            "What is the weather in {city}?",
-            "How is the weather in {city}?",
-            "What's the weather like in {city}?",
-            "Is it raining in {city}?",
-            "Weather in {city}?",
-            "Tell me the weather in {city}.",
-        ),
-        lambda d, a: (
-            {"temperature": d.int(-15, 38), "sky": d.pick(("sunny", "cloudy", "rainy", "windy", "clear"))},
-            "In {city} it is {sky} at {temperature} degrees.",
-        ),
-    ),
-    (
-        "get_time",
-        "Get the local time of a city",
-        {"city": "string"},
-        lambda d: {"city": d.city()},
-        ("What time is it in {city}?", "Tell me the time in {city}.", "Current time in {city}?"),
-        lambda d, a: ({"time": d.time()}, "In {city} it is {time}."),
-    ),
-    (
-        "read_file",
-        "Read a text file",
-        {"path": "string"},
-        lambda d: {"path": d.path()},
-        (
-            "What is in {path}?",
-            "Read {path}.",
-            "Show me the file {path}.",
-            "Open {path} and tell me what it says.",
-            "cat {path}",
-        ),
-        lambda d, a: ({"content": f"{d.thing()} {d.number(99)}"}, "The file {path} contains: {content}"),
-    ),
-    (
-        "list_files",
-        "List the files of a folder",
-        {"path": "string"},
-        lambda d: {"path": f"{d.noun()}/{d.pseudo()}"},
-        (
-            "Which files are in {path}?",
-            "List the files in {path}.",
-            "Show the content of the folder {path}.",
-            "ls {path}",
-        ),
-        lambda d, a: ({"files": f"{d.noun()}.txt"}, "The folder {path} has {files}."),
-    ),
-    (
-        "write_file",
-        "Write text to a file",
-        {"path": "string", "text": "string"},
-        lambda d: {"path": d.path(), "text": f"{d.pseudo()} {d.thing()}"},
-        (
-            'Write "{text}" to {path}.',
-            'Save the text "{text}" in {path}.',
-            'Put "{text}" into the file {path}.',
-        ),
-        lambda d, a: ({"bytes": d.int(5, 60)}, "I wrote {bytes} bytes to {path}."),
-    ),
-    (
-        "run_command",
-        "Run a shell command",
-        {"command": "string"},
-        lambda d: {
-            "command": d.pick(
-                (
-                    "make test",
-                    "git status",
-                    f"ls {d.noun()}",
-                    f"grep {d.pseudo()} {d.path()}",
-                    f"cat {d.path()}",
-                    "df -h",
-                )
-            )
-        },
-        (
-            "Run {command}.",
-            "Execute `{command}`.",
-            "Please run the command {command}",
-            "Run `{command}` in the shell.",
-        ),
-        lambda d, a: ({"exit": d.pick((0, 0, 1, 2))}, "The command ended with status {exit}."),
-    ),
-    (
-        "search_web",
-        "Search the web",
-        {"query": "string"},
-        lambda d: {"query": f"{d.thing()} {d.pseudo()}"},
-        ("Search the web for {query}.", "Look up {query}.", "Find pages about {query}.", "Google {query}."),
-        lambda d, a: (
-            {"title": d.thing(), "url": f"https://{d.pseudo()}.org"},
-            "The first result is {title} at {url}.",
-        ),
-    ),
-    (
-        "calculate",
-        "Evaluate an arithmetic expression",
-        {"expression": "string"},
-        lambda d: {"expression": f"{d.number(9999)} {d.pick('+-*')} {d.number(9999)}"},
-        (
-            "What is {expression}?",
-            "Calculate {expression}.",
-            "Use the calculator: {expression}",
-            "How much is {expression}?",
-        ),
-        lambda d, a: ({"value": eval(a["expression"])}, "{expression} = {value}"),
-    ),
-    (
-        "send_email",
-        "Send an email",
-        {"to": "string", "subject": "string", "body": "string"},
-        lambda d: {"to": d.email(), "subject": d.thing(), "body": f"{d.pseudo()} {d.pseudo()} {d.noun()}"},
-        (
-            'Send an email to {to} with the subject "{subject}" and the text "{body}".',
-            'Email {to} about "{subject}": "{body}"',
-            'Write a mail to {to}, subject "{subject}", saying "{body}".',
-        ),
-        lambda d, a: ({"status": "sent"}, "The email to {to} was sent."),
-    ),
-    (
-        "set_timer",
-        "Start a timer",
-        {"minutes": "integer"},
-        lambda d: {"minutes": d.int(1, 120)},
-        (
-            "Set a timer for {minutes} minutes.",
-            "Wake me in {minutes} minutes.",
-            "Timer: {minutes} minutes.",
-            "Remind me in {minutes} minutes.",
-        ),
-        lambda d, a: ({"id": d.int(1, 999)}, "The timer {id} runs for {minutes} minutes."),
-    ),
-    (
-        "translate",
-        "Translate a text",
-        {"text": "string", "language": "string"},
-        lambda d: {
-            "text": d.thing(),
-            "language": d.pick(("German", "French", "Spanish", "Italian", "Turkish")),
-        },
-        (
-            'Translate "{text}" into {language}.',
-            'What is "{text}" in {language}?',
-            'How do you say "{text}" in {language}?',
-        ),
-        lambda d, a: ({"translation": f"{d.pseudo()} {d.pseudo()}"}, 'In {language} it is "{translation}".'),
-    ),
-    (
-        "create_event",
-        "Create a calendar event",
-        {"title": "string", "date": "string", "time": "string"},
-        lambda d: {"title": d.thing(), "date": d.iso_date(), "time": d.time()},
-        (
-            'Put "{title}" into my calendar on {date} at {time}.',
-            'Schedule "{title}" for {date}, {time}.',
-            'Create an event "{title}" on {date} at {time}.',
-        ),
-        lambda d, a: ({"id": d.int(1, 9999)}, "The event has the number {id}."),
-    ),
-    (
-        "book_table",
-        "Book a table in a restaurant",
-        {"restaurant": "string", "people": "integer", "time": "string"},
-        lambda d: {"restaurant": d.thing().title(), "people": d.int(1, 12), "time": d.time()},
-        (
-            "Book a table for {people} at {restaurant} at {time}.",
-            "Reserve a table in {restaurant} for {people} people at {time}.",
-        ),
-        lambda d, a: ({"code": d.code()}, "The table is booked, the code is {code}."),
-    ),
-    (
-        "get_stock_price",
-        "Get the price of a stock",
-        {"symbol": "string"},
-        lambda d: {"symbol": d.pseudo()[:4].upper()},
-        ("What is the price of {symbol}?", "How much is {symbol} stock?", "Stock price of {symbol}?"),
-        lambda d, a: ({"price": d.price()}, "{symbol} is at {price}."),
-    ),
-    (
-        "turn_on",
-        "Turn a device on",
-        {"device": "string", "room": "string"},
-        lambda d: {"device": d.word(THING), "room": d.word(PLACE)},
-        (
-            "Turn on the {device} in the {room}.",
-            "Switch the {device} in the {room} on.",
-            "{device} on in the {room}, please.",
-        ),
-        lambda d, a: ({"status": "on"}, "The {device} in the {room} is on."),
-    ),
-    (
-        "grep_tree",
-        "Search files for a pattern",
-        {"pattern": "string", "max_hits": "integer"},
-        lambda d: {"pattern": d.pseudo(), "max_hits": d.int(1, 99)},
-        (
-            "Find {pattern} in the files, at most {max_hits} hits.",
-            "Search the code for {pattern}, limit {max_hits}.",
-            "grep {pattern}, up to {max_hits} hits",
-        ),
-        lambda d, a: ({"file": d.path(), "line": d.int(1, 900)}, "I found it in {file}, line {line}."),
-    ),
-]
-
-
 class NaturalTool:
     """A hand-written tool: the same interface as Tool as far as toolboxes need it."""
 
@@ -673,19 +296,84 @@ def use_result(d):
     return conv(d, turns, tools, "tool result")
 
 
+LINKS = (
+    ", then ",
+    " and then ",
+    "; after that ",
+    ". Then ",
+    ", and then ",
+    ". After that, ",
+    "; then ",
+    ", after that ",
+    ". Next, ",
+    ", next ",
+    " and after that ",
+    ". Afterwards, ",
+    ", and afterwards ",
+    "; afterwards ",
+    "; next ",
+    ". When that is done, ",
+    "; when this is done, ",
+    ", and next ",
+    ". Once done, ",
+    "; once this is done, ",
+    ". As the next step, ",
+    "; and then ",
+    ".\nThen ",
+    "; now ",
+    ", and only then ",
+    ". Later, ",
+    "; later ",
+    ", later on ",
+    " before you ",
+    ". Subsequently, ",
+    "; following this, ",
+    ". Following that, ",
+    ", thereafter ",
+    ". Having done that, ",
+    "; with that done, ",
+    ". And then ",
+    "; in the next step ",
+    ". Now ",
+    ", and finally ",
+    "; as soon as that is ready, ",
+    ". Right after, ",
+    "; right after that ",
+)
+CHAIN_ASKS = ways(
+    """First {t}. | Please {t}. | {T}. | Do this in order: {t}. | I want you to {t}. | Could you {t}? | Can you {t}? |
+    {T}, please. | Step by step: {t}. | Your tasks: {t}. | To do: {t}. | I need several things: {t}. |
+    One after the other: {t}. | Now {t}. | In this order: {t}. | You should first {t}. | Would you {t}? |
+    Work through this: {t}. | Please do the following: {t}. | I'd like you to first {t}. | Begin: {t}. |
+    Several steps, please: {t}. | Here is the plan: {t}. | Start with this: {t}. | Help me {t}."""
+)
+
+
+def link(d):
+    """What stands between two steps; in training now and then with a word that no list has."""
+    if d.test or not d.chance(0.12):
+        return d.say(*LINKS)
+    w = d.pseudo()
+    return d.pick(
+        (
+            f", {w} ",
+            f"; {w} ",
+            f". {w.capitalize()}, ",
+            f" and {w} ",
+            f"; {w} that ",
+            f". {w.capitalize()} this, ",
+        )
+    )
+
+
 def chain(d):
     tools = toolbox(d, d.int(2, 6))
     todo = [d.pick(tools) for _ in range(d.int(2, min(4, 1 + len(tools))))]
     steps = [(t, t.arguments(d)) for t in todo]
     parts = [t.request(d, a, wrap=False) for t, a in steps]
-    link = d.say(", then ", " and then ", "; after that ", ". Then ")
-    turns = [
-        user(
-            d.say("First {t}.", "Please {t}.", "{T}.", "Do this in order: {t}.").format(
-                t=link.join(parts), T=link.join(parts)[0].upper() + link.join(parts)[1:]
-            )
-        )
-    ]
+    same = link(d) if d.chance(0.6) else None
+    text = parts[0] + "".join((same or link(d)) + p for p in parts[1:])
+    turns = [user(d.say(*CHAIN_ASKS).format(t=text, T=text[0].upper() + text[1:]))]
     said = []
     for i, (t, a) in enumerate(steps):
         text, s = result(d, t, a)
@@ -694,6 +382,22 @@ def chain(d):
         turns += [reply("", why, [(t.name, a)]), Turn("tool", text)]
     turns.append(reply(" ".join(said), "All steps are done."))
     return conv(d, turns, tools, "tool chain")
+
+
+PASS_ASKS = ways(
+    """{x}, and {y} with the {k} from the result. | {x}. Then {y} using the {k} you get. |
+    {x}; use the returned {k} to {y}. | {x}, then {y} with the {k} it returns. |
+    {x} and {y} with the {k} that comes back. | First {x}. With the {k} from that, {y}. |
+    {x}. Take the {k} of the answer and {y}. | {x}; then take its {k} to {y}. |
+    I want you to {x} and, with the {k} it gives, {y}. | Please {x}, and pass the {k} on to {y}. |
+    {x}. Feed the {k} into the next call: {y}. | {x} to learn the {k}, and {y} with it. |
+    get the {k}: {x}. Then {y} with it. | {x}, read the {k} from the answer and {y}. |
+    Can you {x} and then use the {k} in the result to {y}? | {x}. The {k} in the answer is needed to {y}. |
+    {x}; with that {k}, {y}. | {x}, and after that {y} with the {k} you received. |
+    {x}. Once you have the {k}, {y} with it. | {x}; the {k} you are given serves to {y}. |
+    Could you {x}, take the {k} and {y}? | {x}. Whatever {k} it returns, {y} with it. |
+    {x}; afterwards {y}, and use the {k} from before. | {x} and hand the {k} over to {y}."""
+)
 
 
 def pass_on(d):
@@ -723,11 +427,9 @@ def pass_on(d):
     args_a, args_b = a.arguments(d), {key: value}
     if a is b:
         args_a = {key: d.int(1, 9) if key == "id" else d.pseudo()}
-    ask = d.say(
-        "{x}, and {y} with the {k} from the result.",
-        "{x}. Then {y} using the {k} you get.",
-        "{x}; use the returned {k} to {y}.",
-    ).format(x=a.request(d, args_a, False), y=f"{b.verb} the {b.noun.replace('_', ' ')}", k=key)
+    ask = d.say(*PASS_ASKS).format(
+        x=a.request(d, args_a, False), y=f"{b.verb} the {b.noun.replace('_', ' ')}", k=key
+    )
     extra = {"status": "ok"} if d.chance(0.5) else {"size": d.int(1, 999)}
     text, said = result(d, b, args_b)
     turns = [
@@ -741,6 +443,14 @@ def pass_on(d):
     return conv(d, turns, tools, "tool chain")
 
 
+BOTH_ASKS = ways(
+    """{x}, and also {y}. | Do both: {x} and {y}. | At the same time, {x} and {y}. | {x}; at the same time, {y}. |
+    Both at once: {x} and {y}. | {x} and, in parallel, {y}. | Together: {x}; {y}. | {x}. Also {y}. |
+    Two things at once: {x}; {y}. | In one go, {x} and {y}. | {x}, and likewise {y}. | {x} as well as {y}. |
+    Please {x} and also {y}. | Side by side: {x} and {y}."""
+)
+
+
 def parallel(d):
     """Two calls in one turn."""
     tools = toolbox(d)
@@ -748,9 +458,7 @@ def parallel(d):
     a, b = t.arguments(d), t.arguments(d)
     if not a or a == b or set(a) != set(b):
         return single(d)
-    q = d.say("{x}, and also {y}.", "Do both: {x} and {y}.", "At the same time, {x} and {y}.").format(
-        x=t.request(d, a, False), y=t.request(d, b, False)
-    )
+    q = d.say(*BOTH_ASKS).format(x=t.request(d, a, False), y=t.request(d, b, False))
     turns = [user(q[0].upper() + q[1:]), reply("", f"Two calls of {t.name}.", [(t.name, a), (t.name, b)])]
     (ra, sa), (rb, sb) = result(d, t, a), result(d, t, b)
     if d.chance(0.6):
@@ -777,6 +485,12 @@ def refuse(d):
     return conv(d, [user(q), reply(a, why)], tools, "tool none")
 
 
+GIVEN = ways(
+    """{v} | It is {v}. | {v}, please. | Take {v}. | {n} {v} | Use {v}. | The {n} is {v}. | Let it be {v}. |
+    Oh, {v}. | I mean {v}. | {v} will do. | Sorry: {v} | Then {v}. | {v} as the {n}. | Make it {v}."""
+)
+
+
 def missing(d):
     """A required argument was not given."""
     tools = toolbox(d)
@@ -792,7 +506,7 @@ def missing(d):
     turns = [
         user(t.request(d, args)),
         reply(f"Which {label}?", f"{t.name} needs {p.name}, which is missing."),
-        user(d.say("{v}", "It is {v}.", "{v}, please.", "Take {v}.", "{n} {v}").format(v=said, n=label)),
+        user(d.say(*GIVEN).format(v=said, n=label)),
         reply("", t.why(full), [(t.name, full)]),
     ]
     return conv(d, turns, tools, "tool missing")

@@ -157,6 +157,11 @@ def fragment(r):
     return w[at : at + n]
 
 
+def ways(text):
+    """Phrasings written between bars."""
+    return tuple(" ".join(p.split()) for p in text.split("|"))
+
+
 def held_out(*key, one_in=12):
     """Whether this item belongs to the test set."""
     return zlib.crc32("\t".join(map(str, key)).encode()) % one_in == 0
