@@ -43,6 +43,21 @@ static inline int64_t lg_queue_take(lg_queue *q, int64_t step)
     return atomic_fetch_add_explicit(&q->next, step, memory_order_relaxed);
 }
 
+/* The same, in shrinking steps: takes 1 / `parts` of what is left of `total`, at least `least`. Returns the
+ * start and the number in *n (0 when nothing is left). Long steps first, short ones to end together. */
+static inline int64_t lg_queue_take_part(lg_queue *q, int64_t total, int64_t parts, int64_t least, int64_t *n)
+{
+    int64_t at = atomic_load_explicit(&q->next, memory_order_relaxed);
+
+    do {
+        *n = (total - at) / parts;
+        if (*n < least)
+            *n = total - at < least ? total - at : least;
+    } while (*n > 0 && !atomic_compare_exchange_weak_explicit(&q->next, &at, at + *n, memory_order_relaxed,
+                                                              memory_order_relaxed));
+    return at;
+}
+
 /* Physical cores this process may use (affinity and cgroup quota respected), at least 1. */
 int lg_cpu_cores(void);
 

@@ -80,7 +80,9 @@ static void product(kc *t, const lg_weight *w, int expert, const float *x, float
     const lg_type_kernels *k = &t->k.type[w->type];
     size_t bytes = 0;
     bool whole = lg_row_bytes(w->type, (uint64_t)w->n_in, &bytes);
-    lg_mat m = {(const uint8_t *)w->data + bytes * (size_t)w->n_out * (size_t)expert, bytes, w->n_in};
+    lg_mat m = {.p = (const uint8_t *)w->data + bytes * (size_t)w->n_out * (size_t)expert,
+                .row_bytes = bytes,
+                .n_in = w->n_in};
 
     LG_ASSERT(whole && lg_act_bytes(LG_ACT_F32, w->n_in) <= sizeof row);
     if (k->act == LG_ACT_F32)

@@ -149,6 +149,8 @@ static void make_problem(kc *t, problem *p, int w_mode, int x_mode)
     kc_fill_w(t, p->type, w, (int64_t)p->n_rows * p->w.n_in, w_mode);
     p->w.p = w;
     p->w.row_bytes = row_bytes;
+    // the hint names an unmapped page: it may be fetched, never read
+    p->w.next = (lg_span){w + row_bytes * (size_t)p->n_rows, (size_t)kc_int(t, 0, 20000)};
 
     size_t floats = (size_t)p->w.n_in * sizeof(float);
     p->x.stride = p->act == LG_ACT_F32 ? floats : lg_act_bytes(p->act, p->w.n_in);

@@ -134,13 +134,49 @@ LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const ui
         p[i] = w->p + (size_t)(row + (i < n ? i : 0)) * w->row_bytes;
 }
 
-/* Decode reads a matrix front to back in groups of four rows, and a group's rows start anew too often for the
- * hardware to follow. So each step over a group fetches as many bytes as it uses, this far ahead. */
+/*
+ * What gemv fetches, in the order of memory, as many bytes at each step over a group of four rows as the step
+ * uses: the rows of the call, then what the thread reads next. The distance is LG_AHEAD, or a whole group
+ * where that is longer: all four rows of the next group are wanted as soon as this one ends. Past its own rows
+ * a stream takes nothing that the thread does not read: short pieces would lose a fifth of the bandwidth
+ * (docs/decisions/0155).
+ */
 enum { LG_AHEAD = 8192 };
-LG_INLINE void fetch_ahead(const uint8_t *p, int bytes)
+typedef struct stream {
+    const uint8_t *at, *end;
+    const lg_span *next;
+    size_t again; /* where nothing follows: so many bytes once more, which are on their way */
+} stream;
+
+LG_INLINE stream stream_of(const lg_mat *w, int row, int n_rows)
+{
+    const uint8_t *at = w->p + (size_t)row * w->row_bytes, *end = at + (size_t)n_rows * w->row_bytes;
+    size_t group = 4 * w->row_bytes, ahead = group > LG_AHEAD ? group + 1024 : LG_AHEAD;
+
+    at = (size_t)(end - at) > ahead ? at + ahead : end - 1;
+    return (stream){at, end, &w->next, (size_t)n_rows < 4 ? (size_t)n_rows * w->row_bytes : group};
+}
+
+LG_INLINE void fetch(const uint8_t *p, int bytes)
 {
     for (int i = 0; i < bytes; i += 64)
-        _mm_prefetch((const char *)p + LG_AHEAD + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
+/* One step: `bytes` of the stream. */
+LG_INLINE void fetch_on(stream *s, int bytes)
+{
+    fetch(s->at, bytes);
+    s->at += bytes;
+    if (__builtin_expect(s->at < s->end, 1))
+        return;
+    if (s->next && s->next->bytes) {
+        s->at = s->next->p;
+        s->end = s->at + s->next->bytes;
+        s->next = NULL;
+    } else {
+        s->at = s->end - s->again;
+    }
 }
 
 /*

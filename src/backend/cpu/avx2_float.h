@@ -41,18 +41,17 @@ LG_INLINE void gemv_float(int kind, const lg_mat *w, int row, int n_rows, const 
     const float *a = x;
     size_t bytes = kind_bytes(kind);
     int whole = w->n_in / 8 * 8, rest = w->n_in - whole;
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
         __m256 acc[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
         for (int k = 0; k < whole; k += 8) {
             __m256 v = _mm256_loadu_ps(a + k);
 
-            fetch_ahead(at, (int)bytes * 32);
-            at += bytes * 32;
+            fetch_on(&ahead, (int)bytes * 32);
             for (int i = 0; i < 4; i++)
                 acc[i] = _mm256_fmadd_ps(load_kind(kind, p[i] + (size_t)k * bytes), v, acc[i]);
         }

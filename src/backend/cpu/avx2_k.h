@@ -130,21 +130,21 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
     const __m256i low4 = _mm256_set1_epi8(0x0F), bit4 = _mm256_set1_epi8(0x10);
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
         __m128 acc = _mm_setzero_ps();
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
-        for (int b = 0; b < w->n_in / 256; b++, at += 4 * bytes) {
+        for (int b = 0; b < w->n_in / 256; b++) {
             _Alignas(16) int32_t scales[32];
             const int8_t *q = (const int8_t *)x + 256 * b;
             __m256i dot[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
                               _mm256_setzero_si256()};
             head4 h = heads_of_4(p, sums_of_32(sums + 16 * b), steps + 16 * b, scales);
 
-            fetch_ahead(at, 4 * bytes);
+            fetch_on(&ahead, 4 * bytes);
             LG_UNROLL(4)
             for (int g = 0; g < 4; g++) {
                 __m256i a0 = load256(q + 64 * g), a1 = load256(q + 64 * g + 32);
@@ -228,19 +228,19 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
 {
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
         __m128 acc = _mm_setzero_ps();
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
-        for (int b = 0; b < w->n_in / 256; b++, at += 4 * 210) {
+        for (int b = 0; b < w->n_in / 256; b++) {
             const int8_t *q = (const int8_t *)x + 256 * b;
             __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
-            fetch_ahead(at, 4 * 210);
+            fetch_on(&ahead, 4 * 210);
             for (int i = 0; i < 4; i++) {
                 dot[i] = dot_q6_k(p[i], q, s, step);
                 tail[i] = p[i] + 208;

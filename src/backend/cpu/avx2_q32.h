@@ -27,18 +27,18 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
     const int8_t *q = x;
     const int16_t *steps = act_steps(x, w->n_in);
     const float *scales = act_scales(x, w->n_in);
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
         __m128 acc = _mm_setzero_ps();
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
-        for (int b = 0; b < w->n_in / 32; b++, at += 4 * 34) {
+        for (int b = 0; b < w->n_in / 32; b++) {
             __m256i a = load256(q + 32 * b), dot[4];
             __m256i step = _mm256_shuffle_epi8(broadcast_i32(steps + 2 * b), spread);
 
-            fetch_ahead(at, 4 * 34);
+            fetch_on(&ahead, 4 * 34);
             for (int i = 0; i < 4; i++) {
                 __m256i v = load256_once(p[i] + 2);
 

@@ -40,6 +40,7 @@ static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
     int blocks = w->n_in / 32;
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4], *next[4];
@@ -47,14 +48,13 @@ static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
         int b = 0;
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
-        for (; b + 2 <= blocks; b += 2, at += 4 * 68) { // a block in each half
+        for (; b + 2 <= blocks; b += 2) { // a block in each half
             __m512i a = load512(q + 32 * b), dot[4];
             __m128i four = _mm_cvtepi16_epi32(_mm_loadl_epi64((const __m128i *)(steps + 2 * b)));
             __m512i step =
                 _mm512_permutexvar_epi32(fours, _mm512_castsi128_si512(four)); // one a lane of 4 codes
 
-            fetch_ahead(at, 4 * 68);
+            fetch_on(&ahead, 4 * 68);
             for (int i = 0; i < 4; i++) {
                 __m512i v = up_128(two_256(load256(p[i] + 2), load256(p[i] + 36)));
 
@@ -104,21 +104,21 @@ LG_INLINE void gemv_q45_k_vnni(bool five, const lg_mat *w, int row, int n_rows, 
     const __m512i low4 = _mm512_set1_epi8(0x0F), bit4 = _mm512_set1_epi8(0x10);
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
         __m128 acc = _mm_setzero_ps();
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
-        for (int b = 0; b < w->n_in / 256; b++, at += 4 * bytes) {
+        for (int b = 0; b < w->n_in / 256; b++) {
             _Alignas(16) int32_t scales[32];
             const int8_t *q = (const int8_t *)x + 256 * b;
             __m512i dot[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
                               _mm512_setzero_si512()};
             head4 head = heads_of_4(p, sums_of_32(sums + 16 * b), steps + 16 * b, scales);
 
-            fetch_ahead(at, 4 * bytes);
+            fetch_on(&ahead, 4 * bytes);
             LG_UNROLL(2)
             for (int h = 0; h < 2; h++) {
                 __m512i a0 = two_256(load256(q + 128 * h), load256(q + 128 * h + 64));
@@ -200,18 +200,18 @@ static void gemv_q6_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
 {
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
+    stream ahead = stream_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
         __m128 acc = _mm_setzero_ps();
 
         row_pointers(w, row + r, n_rows - r, 4, p);
-        const uint8_t *at = p[0];
-        for (int b = 0; b < w->n_in / 256; b++, at += 4 * 210) {
+        for (int b = 0; b < w->n_in / 256; b++) {
             __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
-            fetch_ahead(at, 4 * 210);
+            fetch_on(&ahead, 4 * 210);
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
                 dot[i] = dot_q6_k_vnni(p[i], (const int8_t *)x + 256 * b, s, step);

@@ -81,11 +81,13 @@ typedef struct lg_acts {
     lg_span ahead;
 } lg_acts;
 
-/* A weight matrix as the file has it: row o at p + o * row_bytes, n_in inputs. */
+/* A weight matrix as the file has it: row o at p + o * row_bytes, n_in inputs. `next` is a hint to gemv: what
+ * its thread reads after the rows of the call. */
 typedef struct lg_mat {
     const uint8_t *p;
     size_t row_bytes;
     int n_in;
+    lg_span next;
 } lg_mat;
 
 /* gemm works on tiles of this many weight rows. */

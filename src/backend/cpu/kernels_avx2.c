@@ -178,7 +178,7 @@ static uint64_t probe_read(const void *p, size_t bytes)
                       _mm256_setzero_si256()};
 
     for (size_t i = 0; i < bytes; i += 256) {
-        fetch_ahead(at + i, 256);
+        fetch(at + LG_AHEAD + i, 256);
         for (int j = 0; j < 4; j++)
             sum[j] = _mm256_xor_si256(
                 sum[j], _mm256_xor_si256(load256(at + i + 64 * j), load256(at + i + 64 * j + 32)));

@@ -18,7 +18,7 @@ static uint64_t probe_read(const void *p, size_t bytes)
                       _mm512_setzero_si512()};
 
     for (size_t i = 0; i < bytes; i += 256) {
-        fetch_ahead(at + i, 256);
+        fetch(at + LG_AHEAD + i, 256);
         for (int j = 0; j < 4; j++)
             sum[j] = _mm512_xor_si512(sum[j], load512(at + i + 64 * j));
     }

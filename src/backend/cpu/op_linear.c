@@ -10,9 +10,9 @@
 // Up to here the calling thread quantises alone: cheaper than a barrier (2048 values take half a
 // microsecond).
 enum { SERIAL_QUANT = 16384 };
-// Runs that a thread takes, at least: enough to even out a slow thread, few enough to keep reads long
-// (decode) and blocks tall (prefill).
-enum { RUNS_PER_THREAD = 16 };
+// Blocks that a thread takes in prefill, at least: enough to even out a slow thread, few enough to keep them
+// tall. In decode it takes 1 / RUN_PART of what is left for it, again and again.
+enum { BLOCKS_PER_THREAD = 16, RUN_PART = 4 };
 
 typedef struct linear_job {
     const lg_cpu *c;
@@ -24,7 +24,7 @@ typedef struct linear_job {
     bool quantises;                 // in the job, before the products
     int unit_rows;
     int64_t first_unit[LG_PARTS_MAX + 1]; // of each part; the last entry is the total
-    int64_t run;
+    int64_t run_parts; // of the units that are left, a run takes one part
     lg_queue queue;
     char *tiles;
     size_t tiles_bytes; // of one thread
@@ -72,10 +72,10 @@ static void part_units(const linear_job *j, const lg_part *part, int64_t from, i
     }
 }
 
-// A run of units, through all parts that it touches; `next` is the run after it.
-static void run_units(const linear_job *j, int64_t at, int64_t next, void *tiles)
+// A run of n units, through all parts that it touches; `next` is where this thread goes on.
+static void run_units(const linear_job *j, int64_t at, int64_t n, int64_t next, void *tiles)
 {
-    int64_t total = j->first_unit[j->n_parts], end = at + j->run < total ? at + j->run : total;
+    int64_t end = at + n;
 
     for (int p = 0; p < j->n_parts; p++) {
         int64_t first = j->first_unit[p], last = j->first_unit[p + 1];
@@ -100,12 +100,13 @@ static void work(void *ctx, int thread, int n_threads)
         lg_pool_barrier(j->c->pool);
     }
     // Taken one ahead, so that the start of the next run is on its way while this one is read.
-    int64_t at = lg_queue_take(&j->queue, j->run);
-    while (at < total) {
-        int64_t next = lg_queue_take(&j->queue, j->run);
+    int64_t n, at = lg_queue_take_part(&j->queue, total, j->run_parts, 1, &n);
+    while (n > 0) {
+        int64_t n_next, next = lg_queue_take_part(&j->queue, total, j->run_parts, 1, &n_next);
 
-        run_units(j, at, next, tiles);
+        run_units(j, at, n, next, tiles);
         at = next;
+        n = n_next;
     }
 }
 
@@ -119,13 +120,11 @@ static void split(linear_job *j)
         rows += j->parts[p].w->n_out;
     j->unit_rows = LG_TILE_ROWS;
     if (j->n_cols > 1)
-        while (j->unit_rows < LG_BLOCK_ROWS && rows / (2 * j->unit_rows) >= RUNS_PER_THREAD * threads)
+        while (j->unit_rows < LG_BLOCK_ROWS && rows / (2 * j->unit_rows) >= BLOCKS_PER_THREAD * threads)
             j->unit_rows *= 2;
     for (int p = 0; p < j->n_parts; p++)
         j->first_unit[p + 1] = j->first_unit[p] + (j->parts[p].w->n_out + j->unit_rows - 1) / j->unit_rows;
-    j->run = j->n_cols == 1 ? j->first_unit[j->n_parts] / (threads * RUNS_PER_THREAD) : 1;
-    if (j->run < 1)
-        j->run = 1;
+    j->run_parts = j->n_cols == 1 ? threads * RUN_PART : j->first_unit[j->n_parts] + 1;
 }
 
 void lg_cpu_linear(lg_cpu *c, const lg_tensor *x, const lg_part *parts, int n_parts)

@@ -13,16 +13,15 @@ enum { GEMM_MIN_COLS = 4 };
 // What a pass over a few tiles touches: unpacked codes, and activations (at least MIN_GROUP columns).
 enum { TILES_BYTES = 192 << 10, COLS_BYTES = 128 << 10, MIN_GROUP = 32 };
 
-// Few columns: bytes of the next piece to fetch at once; the kernel's own fetching covers what follows.
-enum { START_BYTES = 8192 };
-
 static lg_mat matrix(const lg_weight *w, int expert)
 {
     size_t row = 0;
     bool whole = lg_row_bytes(w->type, (uint64_t)w->n_in, &row);
 
     LG_ASSERT(whole);
-    return (lg_mat){(const uint8_t *)w->data + row * (size_t)w->n_out * (size_t)expert, row, w->n_in};
+    return (lg_mat){.p = (const uint8_t *)w->data + row * (size_t)w->n_out * (size_t)expert,
+                    .row_bytes = row,
+                    .n_in = w->n_in};
 }
 
 lg_span lg_product_span(const lg_weight *w, int expert, int64_t row, int n_rows)
@@ -48,17 +47,19 @@ void lg_product_quant(const lg_cpu *c, lg_act_kind kind, const float *x, size_t 
         c->k.quant[kind](x + (size_t)r * x_stride, n_in, out + (size_t)r * lg_act_bytes(kind, n_in));
 }
 
-static void few_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a)
+static void few_columns(const lg_type_kernels *k, const lg_mat *matrix, const lg_product_args *a)
 {
     int step = a->n_cols == 1 ? a->n_rows : LG_TILE_ROWS;
+    lg_mat m = *matrix;
 
-    for (size_t i = 0; i < a->next.bytes && i < START_BYTES; i += 64)
-        __builtin_prefetch(a->next.p + i, 0, 2);
     for (int r = 0; r < a->n_rows; r += step) {
-        int n = a->n_rows - r < step ? a->n_rows - r : step;
+        int n = a->n_rows - r < step ? a->n_rows - r : step, left = a->n_rows - r - n;
 
+        m.next = a->next;
+        if (left > 0)
+            m.next = (lg_span){m.p + (size_t)(a->row + r + n) * m.row_bytes, (size_t)left * m.row_bytes};
         for (int col = 0; col < a->n_cols; col++)
-            k->gemv(m, a->row + r, n, a->x->p + (size_t)(a->idx ? a->idx[col] : col) * a->x->stride,
+            k->gemv(&m, a->row + r, n, a->x->p + (size_t)(a->idx ? a->idx[col] : col) * a->x->stride,
                     a->y + (size_t)col * a->y_stride + (size_t)r);
     }
 }
