@@ -168,9 +168,9 @@ def config(vocab):
                    (t + "add_bos_token", False)]
 
 
-def write(path, thought, answer, loop=False, base=None):
+def write(path, thought, answer, loop=False, base=None, circles=False):
     """A model that thinks `thought` and answers `answer`: a text, or a list of texts and ids of control tokens. `base` is
-    a model file whose vocabulary is taken."""
+    a model file whose vocabulary is taken. With `loop` it never ends its answer, with `circles` its thinking."""
     rng = random.Random(7)
     vocab = Vocabulary(base)
     parts = answer if isinstance(answer, list) else [answer]
@@ -185,6 +185,9 @@ def write(path, thought, answer, loop=False, base=None):
         out[after] = [0.5 * x for x in embed[before]]
     if loop:
         out[answering[0]] = [0.5 * (x + y) for x, y in zip(embed[END_THINK], embed[answering[-1]])]
+    if circles:
+        out[thinking[0]] = [0.5 * (x + y) for x, y in zip(embed[THINK], embed[thinking[-1]])]
+        out[END_THINK] = out[0]
     tensors = [("token_embd.weight", [HIDDEN, n], F16, sum(embed, [])), ("output.weight", [HIDDEN, n], F16, sum(out, [])),
                ("output_norm.weight", [HIDDEN], F32, [1.0] * HIDDEN)]
     for i in range(LAYERS):

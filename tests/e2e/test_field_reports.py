@@ -42,10 +42,10 @@ SCRIPTS = {
 }
 
 
-def served(name, *words):
-    path = os.path.join(lib.PLACE, name + ".gguf")
+def served(name, *words, circles=False):
+    path = os.path.join(lib.PLACE, name + "-circles" * circles + ".gguf")
     if not os.path.exists(path):
-        scripted.write(path, *SCRIPTS[name])
+        scripted.write(path, *SCRIPTS[name], circles=circles)
     return web.Server(path, *words)
 
 
@@ -125,6 +125,25 @@ class Prompts(lib.Case):
                                {"role": "tool", "tool_call_id": "c", "content": "r"}])
         self.assertIn("<arg_key>b</arg_key><arg_value>1</arg_value><arg_key>a</arg_key><arg_value>[1.0, 2]</arg_value>",
                       r["prompt"])
+
+    def test_two_thinking_blocks_in_one_turn(self):
+        """The template has one place for the thinking of a turn: both texts are kept there, calls keep their order."""
+        def use(i):
+            return {"type": "tool_use", "id": f"t{i}", "name": "lookup", "input": {"n": i}}
+        turn = [{"type": "thinking", "thinking": "First I look.", "signature": "x"}, use(1),
+                {"type": "thinking", "thinking": "Then once more.", "signature": "y"}, use(2)]
+        results = [{"type": "tool_result", "tool_use_id": f"t{i}", "content": f"result {i}"} for i in (1, 2)]
+        body = {"messages": [*USER, {"role": "assistant", "content": turn}, {"role": "user", "content": results}],
+                "max_tokens": 500, "tools": [{"name": "lookup", "input_schema": TOOL["function"]["parameters"]}]}
+        with served("short", "--slots-debug") as s:
+            for _ in range(2):
+                usage = s.post(MESSAGES, body).json()["usage"]
+            self.assertLessEqual(usage["input_tokens"], 1)  # the same again: all is found
+            prompt = s.ask("GET", "/slots").json()[0]["prompt"]
+        at = [prompt.index(x) for x in ("First I look.", "Then once more.", "<arg_value>1<", "<arg_value>2<", "result 1",
+                                        "result 2")]
+        self.assertEqual(at, sorted(at))
+        self.assertEqual(prompt[at[0] - 100:at[4]].count("<think>"), 1)
 
     def test_broken_arguments_in_history(self):
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}
@@ -352,6 +371,20 @@ class Thinking(lib.Case):
             self.assertLessEqual(r["usage"]["thinking_tokens"], 40 + 48 + 64 + 30)
             self.assertIn(r["thinking_exit"], ("lifted", "wrapped", "forced"))
 
+    def test_circles_end(self):
+        """A model that checks the same thing over and over comes to an answer all the same, and one can see how."""
+        with served("short", circles=True) as s:
+            r = s.post(CHAT, {"messages": USER, "max_tokens": 600}).json()  # nobody asked for a budget
+            choice = r["choices"][0]
+            self.assertEqual((choice["message"]["content"], choice["finish_reason"]), ("The answer text.", "stop"))
+            thought = r["usage"]["completion_tokens_details"]["reasoning_tokens"]
+            self.assertTrue(200 < thought < 600, thought)
+            self.assertGreater(choice["message"]["reasoning_content"].count("Thinking it over."), 20)
+            exits = dict(line.split()[:2] for line in s.ask("GET", "/metrics").body.decode().splitlines()
+                         if line.startswith("lagoon_thinking_exit_total{"))
+            self.assertEqual(sum(int(exits[f'lagoon_thinking_exit_total{{phase="{p}"}}'])
+                                 for p in ("lifted", "wrapped", "forced")), 1)
+
     def test_a_budget_of_nothing(self):
         with served("thinker") as s:
             m, _ = chat(s, tools=None, reasoning_budget=0)
@@ -418,6 +451,34 @@ class Cache(lib.Case):
             turns += [{"role": "assistant", "content": "Done.", "reasoning_content": "r"}, *USER]
             _, cached = self.usage(s, turns, tools=[TOOL])
             self.assertGreaterEqual(cached, first - 2) # at least to where the first call begins
+
+
+    def test_the_same_session_in_other_dialects(self):
+        with served("short") as s:
+            long = [{"role": "system", "content": "rule; " * 100}, {"role": "user", "content": "question " * 100}]
+            self.usage(s, long)
+            answered = [*long, {"role": "assistant", "content": "The answer text.", "reasoning_content": "Thinking it over."}]
+            total, cached = self.usage(s, [*answered, *USER], history_thinking="all")
+            self.assertGreater(cached, 0.9 * total)
+            block = [{"type": "thinking", "thinking": "Thinking it over.", "signature": "s"},
+                     {"type": "text", "text": "The answer text."}]
+            u = s.post(MESSAGES, {"system": long[0]["content"], "max_tokens": 400, "history_thinking": "all", "messages": [
+                long[1], {"role": "assistant", "content": block}, *USER]}).json()["usage"]
+            self.assertEqual((u["input_tokens"] + u["cache_read_input_tokens"], u["input_tokens"]), (total, 1))
+            u = s.post("/v1/responses", {"instructions": long[0]["content"], "history_thinking": "all", "input": [
+                long[1], {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Thinking it over."}]},
+                {"role": "assistant", "content": "The answer text."}, *USER]}).json()["usage"]
+            self.assertEqual((u["input_tokens"], u["input_tokens_details"]["cached_tokens"]), (total, total - 1))
+
+    def test_nothing_is_lost_where_all_thinking_stays(self):
+        with served("short", "--history-thinking", "all", "--no-idle-prefill") as s:
+            turns = [{"role": "user", "content": "question " * 200}]
+            for i in range(3):
+                r = s.post(CHAT, {"messages": turns, "max_tokens": 400}).json()
+                usage, message = r["usage"], r["choices"][0]["message"]
+                if i > 0:
+                    self.assertGreater(usage["prompt_tokens_details"]["cached_tokens"], 0.95 * usage["prompt_tokens"])
+                turns += [{k: message[k] for k in ("role", "content", "reasoning_content")}, {"role": "user", "content": f"{i}"}]
 
 
 class BadInput(lib.Case):
