@@ -8,7 +8,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run test check kcheck bench bench-grammar soak asan tsan fuzz cover lint install uninstall clean help
+.PHONY: all run test check kcheck bench bench-grammar bench-constraint soak asan tsan fuzz cover lint install uninstall clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) lagoon
@@ -41,6 +41,11 @@ bench: all
 bench-grammar: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) tests/grammar/bench
 	$(BUILD)/tests/grammar/bench tests/golden/structured-cases.jsonl $(ARGS)
+
+# decoding under constraints against free decoding; ARGS: another model, tokens, repetitions, threads, device, drafter
+bench-constraint: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) bench/bench_constraint
+	$(BUILD)/bench/bench_constraint $(or $(ARGS),models/mini.gguf 40 40)
 
 # the long forms of what `make test` runs a short part of
 soak: $(BUILD)/build.ninja

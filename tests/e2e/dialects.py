@@ -21,6 +21,25 @@ def good_call(name, arguments):
 class Dialect:
     """How one API is asked and what it answered: text, (name, arguments) of each call, and why it ended."""
 
+    def choose(self, word, strict=False):
+        """Tools that may be called or not: tool_choice auto, none, required."""
+        more = self.tools(None) | {"tool_choice": self.choice(word)}
+        for t in more["tools"] if strict else ():
+            t.get("function", t)["strict"] = True
+        return more
+
+    def choice(self, word):
+        return word
+
+    def ask(self, server, body, stream=False):
+        """The answer to a request that must be taken: text, calls, why it ended."""
+        with server.client() as c:
+            c.request("POST", self.path, body | ({"stream": True} if stream else {}))
+            r = c.response(300)  # an answer of 500 tokens on a busy machine
+        if r.status != 200:
+            raise AssertionError(f"{self.path}: {r.status} {r.body}")
+        return self.read_stream(r) if stream else self.read(r)
+
     def greedy(self):
         return {"temperature": 0}
 
@@ -81,6 +100,9 @@ class Messages(Dialect):
     def tools(self, choice):
         return {"tools": [{"name": n, "input_schema": p} for n, p in (("weather", PARAMETERS), ("light", OTHER))],
                 "tool_choice": {"type": "tool", "name": choice} if choice else {"type": "any"}}
+
+    def choice(self, word):
+        return {"type": "any" if word == "required" else word}
 
     @staticmethod
     def end(word):

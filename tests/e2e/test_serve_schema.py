@@ -15,7 +15,7 @@ REQUESTS, SEED = (int(sys.argv.pop(2)) if len(sys.argv) > 2 and sys.argv[2].isdi
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mini"))
 
 import lib
-from dialects import DIALECTS, PARAMETERS, Chat, Messages, good_call
+from dialects import DIALECTS, OTHER, PARAMETERS, Chat, Messages, Native, Responses, good_call
 from test_schema import CASES
 from web import Server, chat
 
@@ -29,13 +29,6 @@ class Schema(lib.Case):
     def tearDownClass(cls):
         cls.s.__exit__(None)
 
-    def answer(self, d, body, stream):
-        with self.s.client() as c:
-            c.request("POST", d.path, body | ({"stream": True} if stream else {}))
-            r = c.response(300)  # an answer of 500 tokens on a busy machine
-        self.assertEqual(r.status, 200, r.body)
-        return d.read_stream(r) if stream else d.read(r)
-
     def test_what_ended_by_itself_is_valid(self):
         ended = 0
         cases = [c for c in CASES if not isinstance(c[1], str)]
@@ -43,7 +36,7 @@ class Schema(lib.Case):
             d, stream, thinking = DIALECTS[i % 4], i // 4 % 2 == 0, i // 8 % 2 == 0
             question, schema, judge = cases[i % len(cases)]
             body = d.body(question, thinking, max_tokens=500, seed=SEED + i, **d.format(schema))
-            text, calls, end = self.answer(d, body, stream)
+            text, calls, end = d.ask(self.s, body, stream)
             self.assertIn(end, ("stop", "length"))
             self.assertEqual(calls, [])
             if end == "stop":
@@ -57,7 +50,7 @@ class Schema(lib.Case):
             d, stream, thinking = DIALECTS[i % 4], i // 4 % 2 == 0, i // 8 % 2 == 0
             name = (None, "light", "weather")[i % 3]
             body = d.body("What will the weather be in Paris?", thinking, max_tokens=500, seed=SEED + i, **d.tools(name))
-            text, calls, end = self.answer(d, body, stream)
+            text, calls, end = d.ask(self.s, body, stream)
             if end == "length":
                 continue
             self.assertEqual((end, len(calls)), ("tool_calls", 1), (d.path, stream, text, calls))
@@ -73,8 +66,7 @@ class Schema(lib.Case):
             if not isinstance(d, Messages):
                 self.assertEqual(r.error()["code"], "unsupported_keyword")
                 self.assertTrue(r.error()["param"].startswith(d.param), r.error())
-            r = self.s.post(d.path, d.body("x", False, max_tokens=9, **d.format({}), **d.tools(None) | {
-                "tool_choice": {"type": "auto"} if isinstance(d, Messages) else "auto"}))
+            r = self.s.post(d.path, d.body("x", False, max_tokens=9, **d.format({}), **d.choose("auto")))
             self.assertEqual(r.status, 400, r.body)
             self.assertIn("cannot be combined with tools", r.error()["message"])
 
@@ -137,38 +129,100 @@ class Schema(lib.Case):
 
 class Union(lib.Case):
     def test_a_call_or_a_value(self):
-        schema = {"enum": ["yes", "no"]}
+        """format_with_tools: in every dialect, streamed and not. The model likes to call; where a dialect has a bias, half
+        of the requests forbid the token that begins a call, and what remains is the value."""
+        seen = set()
         with Server(MINI, "--format-with-tools") as s:
-            for i in range(12):
-                d = DIALECTS[i % 4]
-                body = d.body(("Is the sky blue?", "What will the weather be in Paris?")[i % 2], i % 3 == 0, max_tokens=500,
-                              seed=i, **d.format(schema), **d.tools(None) | {
-                                  "tool_choice": {"type": "auto"} if isinstance(d, Messages) else "auto"})
-                r = s.post(d.path, body)
-                self.assertEqual(r.status, 200, r.body)
-                text, calls, end = d.read(r)
+            for i in range(16):
+                d, stream, dislike = DIALECTS[i % 4], i // 4 % 2 == 1, {"logit_bias": {"25": -100}} if i >= 8 else {}
+                body = d.body("What will the weather be in Paris?", False, max_tokens=300, **d.format({"enum": ["yes", "no"]}),
+                              **d.choose("auto"))
+                if isinstance(d, Native):
+                    dislike = dislike and {"sampling": dislike}
+                text, calls, end = d.ask(s, body | (dislike if isinstance(d, (Chat, Native)) else {}), stream)
+                if end == "length":
+                    continue
+                seen.add((d.path, end))
                 if end == "tool_calls":
-                    self.assertTrue(good_call(*calls[0]), calls)
-                elif end == "stop":
+                    self.assertTrue(len(calls) == 1 and not text and good_call(*calls[0]), (text, calls))
+                else:
+                    self.assertEqual((end, calls), ("stop", []))
                     self.assertIn(json.loads(text), ("yes", "no"))
+            self.assertTrue(seen >= {(Chat.path, "stop"), (Native.path, "stop"), (Chat.path, "tool_calls")}, seen)
+            for d in DIALECTS:
+                # a call that is demanded leaves no room for a value, and one that is forbidden comes never
+                more = d.format({"enum": ["yes", "no"]})
+                end = d.ask(s, d.body("Is the sky blue?", False, max_tokens=300, **more, **d.choose("required")))[2]
+                self.assertIn(end, ("tool_calls", "length"))
+                text, calls, end = d.ask(s, d.body("The weather in Paris?", False, max_tokens=99, **more, **d.choose("none")))
+                self.assertEqual((end, calls), ("stop", []))
+                self.assertIn(json.loads(text), ("yes", "no"))
 
 
 class Strict(lib.Case):
     def test_calls_follow_their_schema(self):
-        tools = Chat().tools(None)["tools"]
-        for t in tools:
-            t["function"]["strict"] = True
-        calls = 0
+        seen = set()
         with Server(MINI, "--strict-tools", "enforce") as s:
-            for i in range(10):
-                r = s.post("/v1/chat/completions", chat("What will the weather be in Paris for 3 days?", tools=tools, seed=i,
-                                                        max_tokens=400, temperature=1.3))
-                self.assertEqual(r.status, 200, r.body)
-                for name, arguments in Chat().read(r)[1]:
-                    calls += 1
-                    if r.json()["choices"][0]["finish_reason"] == "tool_calls":
-                        self.assertTrue(good_call(name, arguments), arguments)
-        self.assertGreater(calls, 0)
+            for i in range(16):
+                d, stream, thinking = DIALECTS[i % 4], i // 4 % 2 == 1, i // 8 == 1
+                hot = {"sampling": {"temperature": 1.3, "seed": i}} if isinstance(d, Native) else {"temperature": 1.3}
+                body = d.body("What will the weather be in Paris for 3 days?", thinking, max_tokens=400,
+                              **d.choose("auto", strict=True))
+                text, calls, end = d.ask(s, body | hot, stream)
+                if end != "tool_calls":
+                    continue
+                for name, arguments in calls:
+                    seen.add(d.path)
+                    self.assertTrue(good_call(name, arguments), (d.path, stream, arguments))
+        self.assertEqual(seen, {d.path for d in DIALECTS})
+
+    def test_what_cannot_be_enforced(self):
+        """Refused with its place when it is asked for by name, or strictly, or when no tool is left; else taken as it comes."""
+        bad = {"type": "object", "properties": {"city": {"not": {}}}}
+        with Server(MINI, "--strict-tools", "enforce") as s:
+            for d in DIALECTS:
+                def tools(choice, which, strict=False):
+                    more = json.dumps(d.choose("auto", strict) | {"tool_choice": d.tools(choice)["tool_choice"]})
+                    for schema in which:
+                        more = more.replace(json.dumps(schema), json.dumps(bad))
+                    return json.loads(more)
+                for more in (tools("weather", [PARAMETERS]), tools(None, [PARAMETERS, OTHER]),
+                             d.choose("auto") | {"tools": tools(None, [PARAMETERS], True)["tools"]}):
+                    r = s.post(d.path, d.body("x", False, max_tokens=9, **more))
+                    self.assertEqual(r.status, 400, (d.path, more, r.body))
+                    self.assertIn("/tools/0/function/parameters/properties/city/not", r.error()["message"])
+                text, calls, end = d.ask(s, d.body("Turn the light on.", False, max_tokens=400, **tools(None, [PARAMETERS])))
+                self.assertIn(end, ("tool_calls", "length"))
+                self.assertTrue(end == "length" or calls[0][0] == "weather" or good_call(*calls[0]), calls)
+
+
+class Several(lib.Case):
+    def test_calls_in_a_row(self):
+        """Asked for explicitly, a demand for calls may be met with several; a choice of some tools keeps to them."""
+        with Server(MINI) as s:
+            for stream in (False, True):
+                for parallel in (True, False):  # the model, which would end, may not: as many calls as are allowed
+                    d = Chat()
+                    text, calls, end = d.ask(s, d.body("What will the weather be?", False, max_tokens=800, temperature=0,
+                                                       parallel_tool_calls=parallel, logit_bias={"24": -100, "2": -100},
+                                                       **d.tools(None)), stream)
+                    self.assertTrue(all(good_call(*c) for c in calls[:-1]), calls)
+                    self.assertTrue(end == "length" or len(calls) == (8 if parallel else 1), calls)
+            for d, more in ((Responses(), {"parallel_tool_calls": True}),
+                            (Messages(), {"tool_choice": {"type": "any", "disable_parallel_tool_use": False}})):
+                text, calls, end = d.ask(s, d.body("What will the weather be in Paris and in Rome?", False, max_tokens=500,
+                                                   **d.tools(None) | more))
+                self.assertTrue(end == "length" or (1 <= len(calls) <= 8 and all(good_call(*c) for c in calls)), calls)
+            for d in (Chat(), Responses()):
+                name = {"type": "function", "name": "light"}
+                only = {"type": "allowed_tools", "mode": "required", "tools": [name]}
+                if isinstance(d, Chat):
+                    only = {"type": "allowed_tools", "allowed_tools": {
+                        "mode": "required", "tools": [{"type": "function", "function": {"name": "light"}}]}}
+                for stream in (False, True):
+                    text, calls, end = d.ask(s, d.body("What will the weather be?", False, max_tokens=500,
+                                                       **d.tools(None) | {"tool_choice": only}), stream)
+                    self.assertTrue(end == "length" or [c[0] for c in calls] == ["light"], calls)
 
 
 class Rejecting(lib.Case):

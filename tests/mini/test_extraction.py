@@ -66,12 +66,7 @@ def ask(server, dialect, case, stream, schema):
     body = dialect.body(case.turns[-2].text, case.thinking, max_tokens=LIMIT, **dialect.greedy(),
                         **(dialect.format(schema) if schema else {}))
     dialect.system(body, case.system)
-    with server.client() as c:
-        c.request("POST", dialect.path, body | ({"stream": True} if stream else {}))
-        r = c.response(300)
-    if r.status != 200:
-        raise SystemExit(f"{dialect.path}: {r.body}")
-    text, _, end = dialect.read_stream(r) if stream else dialect.read(r)
+    text, _, end = dialect.ask(server, body, stream)
     return text or "", end
 
 
