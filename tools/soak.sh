@@ -43,7 +43,8 @@ end=$(($(date +%s) + minutes * 60))
 while [ "$(date +%s)" -lt "$end" ]; do
     try "$build/tests/kcheck/kcheck" --seed "$seed"
     try "$build/tests/fuzz/hostile_gguf" tests/golden/vocab512.gguf 100000 "$seed"
-    try "$build/tests/unit/test_prefix" 20000 "$seed"
+    try "$build/tests/unit/test_prefix" 200000 "$seed"
+    try "$build/tests/unit/test_cache" 10000 "$seed"
     try "$build/tests/golden/test_soak" cpu 10000 "$seed" models/mini.gguf models/mini-dflash.gguf
     try python3 -B tests/mini/test_schema.py "$build/lagoon" models 100 "$seed"
     try python3 -B tests/e2e/test_serve_schema.py "$build/lagoon" models 500 "$seed"

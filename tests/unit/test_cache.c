@@ -5,8 +5,11 @@
  * Every request runs twice: on an engine whose cache is under test, and on one that starts from nothing.
  * Tokens and the logits behind the last prompt token must be equal, whatever was reused (the CPU's rows do
  * not depend on how a prompt is divided into chunks).
+ *
+ *     test_cache [rounds [seed]]     more cancellations at random moments
  */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +18,9 @@
 #include "engine/engine_int.h"
 #include "engine/prefix_int.h"
 #include "support/maker.h"
+
+static int cancel_rounds = 80;
+static uint64_t cancel_seed = 2026;
 
 static const char model_path[] = LG_TEST_DIR "/golden/laguna-tiny-xs.gguf";
 enum { V = 512, CTX = 4096, LONG = 3000 };
@@ -750,7 +756,104 @@ static void rates(void **state)
     assert_true(lg_rates_decode_us(&r, 250000) > 700);
 }
 
-int main(void)
+// --- cancellation at random moments ---
+
+typedef struct killer {
+    atomic_bool *flag;
+    uint64_t us;
+} killer;
+
+static void *kill_later(void *arg)
+{
+    const killer *k = arg;
+    const struct timespec t = {.tv_sec = (time_t)(k->us / 1000000),
+                               .tv_nsec = (long)(k->us % 1000000) * 1000};
+
+    (void)nanosleep(&t, NULL);
+    atomic_store(k->flag, true);
+    return NULL;
+}
+
+enum { FAMILIES = 5, HELD = 3, RANDOM_LONG = 500 };
+
+// A prompt of one of a few families, so that rounds find what others left; returns its length.
+static int random_prompt(int32_t *ids, uint64_t *rng)
+{
+    int n = 30 + (int)(mk_uniform(rng) * (RANDOM_LONG - 30)), own = (int)(mk_uniform(rng) * (double)n);
+
+    fill(ids, 0, own, 40 + (uint64_t)(mk_uniform(rng) * FAMILIES));
+    fill(ids, own, n, (uint64_t)(mk_uniform(rng) * 1e9));
+    return n;
+}
+
+// One request, or one prefill ahead, that another thread cancels `us` from now. Returns whether it was.
+static bool one_cancelled(pair *p, const int32_t *ids, int n, bool ahead, uint64_t us)
+{
+    lg_gen_params g = params(p, NULL, 0, 12);
+    const lg_cache_ask what = {.ids = ids, .n = (size_t)n, .mode = p->mode, .scope = p->scope};
+    killer k = {.flag = &p->cancel, .us = us};
+    lg_status st;
+    lg_err err = {0};
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, kill_later, &k), 0);
+    if (ahead)
+        st = lg_engine_prefill(p->warm, &what, &p->cancel, NULL, NULL, NULL, &err);
+    else
+        st = lg_generate(p->warm, ids, (size_t)n, &g, &p->s, NULL, &err);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(st == LG_OK || (ahead && st == LG_E_CANCELLED));
+    return ahead ? st == LG_E_CANCELLED : p->s.end == LG_END_CANCELLED;
+}
+
+static void cancelled_anywhere(void **state)
+{
+    static int32_t ids[LONG];
+    lg_prefix_pin pin[HELD] = {0};
+    uint64_t rng = cancel_seed, longest = 1;
+    lg_engine_params how = plain;
+    lg_cache_stats s;
+    lg_peek peek;
+    int n_cancelled = 0, held;
+    pair p;
+
+    (void)state;
+    how.cache_ram = 1500 << 10; // a few conversations: eviction goes on meanwhile
+    pair_open(&p, &how);
+    for (int i = 0; i < cancel_rounds; i++) {
+        int n = random_prompt(ids, &rng);
+        double what = mk_uniform(&rng);
+        uint64_t t0 = lg_now_us();
+
+        p.mode = what < 0.1 ? LG_CACHE_NO_STORE : what < 0.15 ? LG_CACHE_OFF : LG_CACHE_USE;
+        p.scope = mk_uniform(&rng) < 0.1;
+        if (i % 16 == 0) { // in peace, and right
+            (void)ask(&p, ids, (size_t)n, NULL, 0, 12);
+            longest = longest > lg_now_us() - t0 ? longest : lg_now_us() - t0;
+        } else {
+            n_cancelled += one_cancelled(&p, ids, n, mk_uniform(&rng) < 0.1,
+                                         (uint64_t)(mk_uniform(&rng) * mk_uniform(&rng) * (double)longest));
+        }
+        if (mk_uniform(&rng) < 0.2) // what a waiting request would hold, or let go
+            lg_engine_unpin(p.warm, &pin[i % HELD]);
+        else if (mk_uniform(&rng) < 0.2)
+            lg_engine_peek(p.warm, &(lg_cache_ask){.ids = ids, .n = (size_t)n, .scope = p.scope}, &peek,
+                           &pin[i % HELD]);
+        held = (pin[0].cut != NULL) + (pin[1].cut != NULL) + (pin[2].cut != NULL);
+        lg_engine_cache_stats(p.warm, &s);
+        assert_int_equal(s.now.n_pins, held);
+        assert_true(!p.warm->cache.active && lg_prefix_check(p.warm->px));
+        assert_true(s.now.bytes <= s.now.budget_bytes);
+    }
+    assert_true(n_cancelled > cancel_rounds / 4);
+    for (int i = 0; i < HELD; i++)
+        lg_engine_unpin(p.warm, &pin[i]);
+    lg_engine_cache_stats(p.warm, &s);
+    assert_int_equal(s.now.n_pins, 0);
+    pair_close(&p);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_everywhere),
@@ -764,6 +867,7 @@ int main(void)
         cmocka_unit_test(volatile_text),
         cmocka_unit_test(edits),
         cmocka_unit_test(cancelled),
+        cmocka_unit_test(cancelled_anywhere),
         cmocka_unit_test(modes_and_scopes),
         cmocka_unit_test(within_the_budget),
         cmocka_unit_test(the_shared_prefix_survives),
@@ -772,5 +876,9 @@ int main(void)
         cmocka_unit_test(rates),
     };
 
+    if (argc > 1)
+        cancel_rounds = atoi(argv[1]);
+    if (argc > 2)
+        cancel_seed = strtoull(argv[2], NULL, 10);
     return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
 }
