@@ -288,11 +288,19 @@ LG_NORETURN static void wants(lg_compiler *c, lg_str key, const char *what)
     lg_compile_fail(c, LG_GRAMMAR_INVALID_SCHEMA, "keyword \"%.*s\" must be %s", (int)key.n, key.p, what);
 }
 
+// Is a JSON number above zero, however large or small?
+static bool is_positive(lg_str number)
+{
+    for (size_t i = 0; i < number.n && number.p[i] != '-' && number.p[i] != 'e' && number.p[i] != 'E'; i++)
+        if (number.p[i] >= '1' && number.p[i] <= '9')
+            return true;
+    return false;
+}
+
 static void check_value(lg_compiler *c, uint32_t node, lg_str key, const lg_json *v, kind k)
 {
     const lg_json *owner = c->node[node].j;
     int64_t n;
-    double d;
 
     switch (k) {
     case K_NOTE: return;
@@ -342,7 +350,7 @@ static void check_value(lg_compiler *c, uint32_t node, lg_str key, const lg_json
             wants(c, key, "a number");
         return;
     case K_POSITIVE:
-        if (!lg_json_f64(v, &d) || !(d > 0))
+        if (!is_positive(lg_json_number_text(v)))
             wants(c, key, "a number greater than 0");
         return;
     case K_BOUND:
