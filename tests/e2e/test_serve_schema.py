@@ -15,6 +15,7 @@ REQUESTS, SEED = (int(sys.argv.pop(2)) if len(sys.argv) > 2 and sys.argv[2].isdi
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mini"))
 
 import lib
+import scripted
 from dialects import DIALECTS, OTHER, PARAMETERS, Chat, Messages, Native, Responses, good_call
 from test_schema import CASES
 from web import Server, chat
@@ -223,6 +224,44 @@ class Several(lib.Case):
                     text, calls, end = d.ask(s, d.body("What will the weather be?", False, max_tokens=500,
                                                        **d.tools(None) | {"tool_choice": only}), stream)
                     self.assertTrue(end == "length" or [c[0] for c in calls] == ["light"], calls)
+
+
+class Forced(lib.Case):
+    """fast_forward: tokens without a choice are evaluated together."""
+
+    def ask(self, server, schema, forced, seed=0, thinking=False, **more):
+        options = {"fast_forward": forced, "whitespace": "compact" if seed % 2 else "natural"}
+        d = server.post("/lagoon/v1/generate", chat(
+            "Go.", thinking=thinking, max_tokens=200, sampling={"seed": seed, "temperature": seed / 4}, **more,
+            format={"type": "json_schema", "schema": schema, "options": options})).json()
+        return d["text"], d["finish"], d["usage"]["output_tokens"]
+
+    def test_a_model_that_writes_as_the_tokenizer_does(self):
+        """Whose text is cut as the tokenizer cuts it gets the same answer, token by token."""
+        texts = {'{"kind": ["some", 42]}': {
+            "type": "object", "required": ["kind"], "additionalProperties": False, "properties": {"kind": {
+                "type": "array", "prefixItems": [{"enum": ["some", "none"]}, {"type": "integer"}], "items": False,
+                "minItems": 2}}},
+            '{"identification":true}': {"type": "object", "properties": {"identification": {"type": "boolean"}},
+                                        "required": ["identification"], "additionalProperties": False}}
+        for i, (text, schema) in enumerate(texts.items()):
+            ids = json.loads(lib.run("tokenize", "-m", MINI, "--json", stdin=text.encode()).stdout)
+            self.assertEqual(len(set(ids)), len(ids))
+            path = os.path.join(lib.PLACE, f"canonical-{i}.gguf")
+            scripted.write(path, lib.THOUGHT, ids, base=MINI)
+            with Server(path) as s:
+                for thinking in (False, True):
+                    free = self.ask(s, schema, False, thinking=thinking)
+                    self.assertEqual(free[0], text)
+                    self.assertEqual(self.ask(s, schema, True, thinking=thinking), free)
+
+    def test_drafts_change_nothing(self):
+        answers = []
+        cases = [c[1] for c in CASES if isinstance(c[1], dict)]
+        for words in ((), ("--no-draft",)):
+            with Server(MINI, *words) as s:
+                answers.append([self.ask(s, cases[i % len(cases)], i % 3 != 0, seed=i) for i in range(15)])
+        self.assertEqual(*answers)
 
 
 class Rejecting(lib.Case):
