@@ -1,0 +1,545 @@
+/*
+ * backend/cuda/gemm_int8: products of LG_CU_EXACT_ROWS + 1 to LG_CU_CODE_ROWS rows: a follow-up turn. Weights are
+ * read once, as stored, at the speed of the memory; int8 tensor cores multiply their codes by the activations'.
+ *
+ * A block takes 64 (or 32) weight rows and all of its tokens. Eight runs a stage come by cp.async, several
+ * stages ahead: codes, scales, and the tokens' codes. A warp has 16 weight rows (the M of the instruction) and
+ * every second (fourth) run; one instruction is a run's 32 products, exact, and its sum is scaled into f32.
+ * Warps that share rows are added up at the end, in order.
+ *
+ * Gate and up: a warp's rows are 8 of gate and the same 8 of up, so a block ends with one run of 32 columns of
+ * silu(gate) * up, quantised for down. 16-byte chunks are swizzled by the row: no bank is met twice.
+ *
+ * Surprise: Q6_K has a scale for 16 elements, so it takes two instructions of half the depth.
+ */
+#include "backend/cuda/common.cuh"
+
+enum {
+    WARPS = 8,
+    ROWS = 64,       // weight rows of a block, at most
+    STAGE_RUNS = 8,  // 256 inputs
+    CODE_BYTES = 128 // of 8 runs of 4 bits in a row
+};
+enum mode { PLAIN, GATE_UP, DOWN };
+
+struct int8_args {
+    lg_cu_part part[LG_CU_PARTS]; // GATE_UP: gate and up; DOWN: one
+    int n_parts;
+    int row_warps; // 4 or 2: weight rows of a block / 16
+    const int8_t *q;
+    const int4 *meta;
+    const lg_cu_group *group; // NULL: one group of all rows
+    const int *n_group;
+    const int32_t *entry;
+    int k;
+    int8_t *mid_q;            // GATE_UP
+    int4 *mid_meta;
+    int rows;
+};
+
+struct place {
+    int expert, first, n; // tokens, as gemm.cu's tile
+    int row0;             // first weight row (of gate)
+};
+
+/* ---- shared memory of a stage ---- */
+
+// Bytes of a weight row in a stage: codes, then a second plane, then scales.
+template <int T> struct raw {
+    enum { SECOND = T == LG_Q8_0 ? 128 : T == LG_Q6_K ? 64 : 0, ROW = CODE_BYTES + SECOND + 16 };
+};
+
+struct areas {
+    unsigned codes, second, scales, q, meta, bytes; // offsets in a stage
+};
+
+template <int T> DEV areas areas_of(int rows, int tokens)
+{
+    areas s;
+    s.codes = 0;
+    s.second = (unsigned)rows * CODE_BYTES;
+    s.scales = s.second + (unsigned)(rows * raw<T>::SECOND);
+    s.q = s.scales + (unsigned)rows * 16;
+    s.meta = s.q + (unsigned)tokens * 256;
+    s.bytes = s.meta + (unsigned)tokens * STAGE_RUNS * 8;
+    return s;
+}
+
+DEV void copy16(unsigned dst, const void *src)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
+}
+
+DEV void copy8(unsigned dst, const void *src)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(dst), "l"(src) : "memory");
+}
+
+template <int N> DEV void wait_stages(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// Row r of the block: which matrix, which row of it.
+template <int MODE> DEV const lg_cu_mat &matrix_of(const int8_args &a, int part, int r, int row0, int *row)
+{
+    const lg_cu_mat &m = a.part[MODE == GATE_UP ? r >> 3 & 1 : part].w;
+    *row = min(MODE == GATE_UP ? row0 + (r >> 4) * 8 + (r & 7) : row0 + r, m.n_out - 1);
+    return m;
+}
+
+// What a thread copies into every stage: where from (of stage 0), where to.
+template <int T, int MODE, int NT> struct copies {
+    enum { GATHERS = MODE == GATE_UP && NT <= 2 }; // rows of tokens lie anywhere
+    const uint8_t *codes[2], *second, *scales;     // NULL: nothing
+    unsigned to_codes, to_second, to_scales, to_q, to_meta;
+    size_t half; // Q8_0: from the first codes of a run to the others
+    const int8_t *q[GATHERS ? NT : 1];
+    const int4 *meta[GATHERS ? NT : 1];
+    size_t row; // bytes of a row of tokens
+    int n;      // tokens of this thread
+
+    __device__ __forceinline__ void weights(const int8_args &a, const areas &s, int part, const place &at,
+                                            int rows)
+    {
+        int tid = threadIdx.x, c = tid % 8, row;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int r = tid / 8 + 32 * i;
+            const lg_cu_mat &m = matrix_of<MODE>(a, part, r, at.row0, &row);
+            half = (size_t)m.n_in / 2;
+            codes[i] = r < rows ? matrix_at(m, at.expert) + (size_t)row * (T == LG_Q8_0 ? 2 * half : half) + c * 16
+                                : NULL;
+        }
+        to_codes = s.codes + (unsigned)(tid / 8 * CODE_BYTES + ((c ^ (tid / 8 & 7)) << 4));
+        second = scales = NULL;
+        if (T == LG_Q6_K && tid / 4 < rows) {
+            const lg_cu_mat &m = matrix_of<MODE>(a, part, tid / 4, at.row0, &row);
+            second = matrix_at(m, at.expert) + m.at[0] + (size_t)row * (half / 2) + tid % 4 * 16;
+            to_second = s.second + (unsigned)(tid / 4 * 64 + ((tid % 4 ^ (tid / 8 & 3)) << 4));
+        }
+        if (tid < rows) {
+            const lg_cu_mat &m = matrix_of<MODE>(a, part, tid, at.row0, &row);
+            scales = matrix_at(m, at.expert) + m.at[T == LG_Q6_K ? 1 : 0] + (size_t)row * (half / 8);
+            to_scales = s.scales + (unsigned)tid * 16;
+        }
+    }
+    // A warp copies a token: 16 chunks of codes, and of 8 runs the scale and the scaled sum.
+    __device__ __forceinline__ void tokens(const int8_args &a, const areas &s, const place &at, int n_in)
+    {
+        int c = threadIdx.x % 32, tok = threadIdx.x / 32;
+        row = (size_t)n_in;
+        n = c < 24 ? (at.n - tok + WARPS - 1) / WARPS : 0;
+#pragma unroll
+        for (int i = 0; i < (GATHERS ? NT : 1); i++) {
+            size_t line = (size_t)at.first + (size_t)min(tok + WARPS * i, at.n - 1);
+            if (a.group && MODE == GATE_UP)
+                line = (size_t)(a.entry[line] / a.k);
+            q[i] = a.q + line * row + c * 16;
+            meta[i] = a.meta + line * (row / 32) + (c - 16);
+        }
+        to_q = s.q + (unsigned)(tok * 256 + ((c ^ (tok & 7)) << 4));
+        to_meta = s.meta + (unsigned)(((c - 16) * 8 * NT + tok) * 8);
+    }
+    __device__ __forceinline__ void copy(const areas &s, int stage, unsigned smem) const
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (codes[i]) {
+                unsigned to = smem + to_codes + (unsigned)(i * 32 * CODE_BYTES);
+                copy16(to, codes[i] + stage * 128);
+                if (T == LG_Q8_0)
+                    copy16(to + s.second, codes[i] + half + stage * 128);
+            }
+        if (T == LG_Q6_K && second)
+            copy16(smem + to_second, second + stage * 64);
+        if (scales)
+            copy16(smem + to_scales, scales + stage * 16);
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+            if (i < n) {
+                size_t off = GATHERS ? 0 : (size_t)i * WARPS * row;
+                if (threadIdx.x % 32 < 16)
+                    copy16(smem + to_q + (unsigned)(i * WARPS * 256), q[GATHERS ? i : 0] + off + stage * 256);
+                else
+                    copy8(smem + to_meta + (unsigned)(i * WARPS * 8),
+                          meta[GATHERS ? i : 0] + off / 32 + stage * STAGE_RUNS);
+            }
+    }
+};
+
+/* ---- products ---- */
+
+DEV void mma_s8(int (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+DEV void mma_s8_half(int (&d)[4], unsigned a0, unsigned a1, unsigned b0)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+                 "{%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// Sums are kept on top of 1.5 * 2^23, whose bits make them floats at once.
+enum { SUM_ZERO = 0x4B400000 };
+DEV float sum_of(int d)
+{
+    return __int_as_float(d) - 12582912.0f;
+}
+
+// Scales of a warp's runs [first, first + n) of a stage, spelled out: [run - first][row] of (scale, minimum);
+// Q6_K: the scales of both halves.
+template <int T> DEV void decode_scales(const uint8_t *scales, int first, int n, int lane, float d6, float2 *out)
+{
+    int row = lane >> 1, mine = n / 2, at = mine * (lane & 1);
+    uint4 w = *(const uint4 *)(scales + row * 16);
+
+    for (int i = at; i < at + mine; i++) {
+        float2 v;
+        unsigned h = *(const unsigned short *)(scales + row * 16 + 2 * (first + i));
+        if (T == LG_Q8_0)
+            v = make_float2(half_bits(h), 0.0f);
+        else if (T == LG_Q6_K)
+            v = make_float2(d6 * (float)(int8_t)(h & 0xFF), d6 * (float)(int8_t)(h >> 8));
+        else
+            k_scales(w, first + i, &v.x, &v.y);
+        out[i * 16 + row] = v;
+    }
+}
+
+// Codes 0..63 to -32..31.
+DEV unsigned less32(unsigned v)
+{
+    return ((v | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
+}
+
+template <int T> DEV void load_codes(const uint8_t *stage, const areas &s, int r, int run, int t, unsigned (&a)[4])
+{
+    unsigned in_row = (unsigned)(((run ^ (r & 7)) << 4) + 4 * t);
+    unsigned w0 = *(const unsigned *)(stage + s.codes + r * CODE_BYTES + in_row);
+    unsigned w1 = *(const unsigned *)(stage + s.codes + (r + 8) * CODE_BYTES + in_row);
+
+    if (T == LG_Q8_0) {
+        a[0] = w0;
+        a[1] = w1;
+        a[2] = *(const unsigned *)(stage + s.second + r * 128 + in_row);
+        a[3] = *(const unsigned *)(stage + s.second + (r + 8) * 128 + in_row);
+        return;
+    }
+    a[0] = w0 & 0x0F0F0F0F, a[2] = w0 >> 4 & 0x0F0F0F0F;
+    a[1] = w1 & 0x0F0F0F0F, a[3] = w1 >> 4 & 0x0F0F0F0F;
+    if (T == LG_Q6_K) {
+        // r and r + 8 have the same place in their swizzle
+        unsigned high = (unsigned)((((run >> 1) ^ (r >> 1 & 3)) << 4) + 8 * (run & 1));
+        uint2 h0 = *(const uint2 *)(stage + s.second + r * 64 + high);
+        uint2 h1 = *(const uint2 *)(stage + s.second + (r + 8) * 64 + high);
+        a[0] = less32(a[0] | (h0.x >> 2 * t & 0x03030303) << 4);
+        a[2] = less32(a[2] | (h0.y >> 2 * t & 0x03030303) << 4);
+        a[1] = less32(a[1] | (h1.x >> 2 * t & 0x03030303) << 4);
+        a[3] = less32(a[3] | (h1.y >> 2 * t & 0x03030303) << 4);
+    }
+}
+
+// One run of 16 weight rows times 8 * NT tokens.
+template <int T, int NT>
+DEV void run_products(float (&acc)[NT][4], const uint8_t *stage, const areas &s, int r, int run, int lane,
+                      const float2 *scales) // of this run
+{
+    int g = lane / 4, t = lane % 4;
+    unsigned a[4];
+    float2 s0 = scales[g], s1 = scales[g + 8];
+
+    load_codes<T>(stage, s, r + g, run, t, a);
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        const uint8_t *q = stage + s.q + (8 * j + g) * 256 + 4 * t;
+        unsigned b0 = *(const unsigned *)(q + (((2 * run) ^ g) << 4));
+        unsigned b1 = *(const unsigned *)(q + (((2 * run + 1) ^ g) << 4));
+        // scale and scale times sum of the tokens 2t and 2t + 1
+        float4 m = *(const float4 *)(stage + s.meta + (run * 8 * NT + 8 * j + 2 * t) * 8);
+        int d[4] = {SUM_ZERO, SUM_ZERO, SUM_ZERO, SUM_ZERO};
+        if (T == LG_Q6_K) {
+            int e[4] = {SUM_ZERO, SUM_ZERO, SUM_ZERO, SUM_ZERO};
+            mma_s8_half(d, a[0], a[1], b0);
+            mma_s8_half(e, a[2], a[3], b1);
+            acc[j][0] = fmaf(m.x, fmaf(s0.y, sum_of(e[0]), s0.x * sum_of(d[0])), acc[j][0]);
+            acc[j][1] = fmaf(m.z, fmaf(s0.y, sum_of(e[1]), s0.x * sum_of(d[1])), acc[j][1]);
+            acc[j][2] = fmaf(m.x, fmaf(s1.y, sum_of(e[2]), s1.x * sum_of(d[2])), acc[j][2]);
+            acc[j][3] = fmaf(m.z, fmaf(s1.y, sum_of(e[3]), s1.x * sum_of(d[3])), acc[j][3]);
+            continue;
+        }
+        mma_s8(d, a, b0, b1);
+        acc[j][0] = fmaf(s0.x * m.x, sum_of(d[0]), acc[j][0]);
+        acc[j][1] = fmaf(s0.x * m.z, sum_of(d[1]), acc[j][1]);
+        acc[j][2] = fmaf(s1.x * m.x, sum_of(d[2]), acc[j][2]);
+        acc[j][3] = fmaf(s1.x * m.z, sum_of(d[3]), acc[j][3]);
+        if (T == LG_Q4_K) {
+            acc[j][0] = fmaf(s0.y, m.y, acc[j][0]);
+            acc[j][1] = fmaf(s0.y, m.w, acc[j][1]);
+            acc[j][2] = fmaf(s1.y, m.y, acc[j][2]);
+            acc[j][3] = fmaf(s1.y, m.w, acc[j][3]);
+        }
+    }
+}
+
+/* ---- results ---- */
+
+// Row r, token tok: what the warps that share the row have, in order. part: [part][row][tokens + 1].
+DEV float total_at(const float *part, int parts, int rows, int stride, int r, int tok)
+{
+    float v = part[r * stride + tok];
+    for (int i = 1; i < parts; i++)
+        v += part[(i * rows + r) * stride + tok];
+    return v;
+}
+
+template <int MODE>
+DEV void put_results(const int8_args &a, int p, const place &at, const float *part, int rows, int stride)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, parts = WARPS / a.row_warps;
+    const lg_cu_mat &m = a.part[p].w;
+    float scale = matrix_scale(m, at.expert);
+
+    if (MODE == GATE_UP) { // a warp a token: 32 columns, one run
+        float up_scale = matrix_scale(a.part[1].w, at.expert);
+        int r = lane / 8 * 16 + lane % 8;
+        for (int tok = warp; tok < at.n; tok += WARPS) {
+            float v = silu(total_at(part, parts, rows, stride, r, tok) * scale) *
+                      (total_at(part, parts, rows, stride, r + 8, tok) * up_scale);
+            size_t line = (size_t)(at.first + tok);
+            store_run(a.mid_q + line * (size_t)m.n_out, a.mid_meta + line * (size_t)(m.n_out / 32),
+                      at.row0 / 32, lane, v);
+        }
+    } else {
+        for (int i = threadIdx.x; i < at.n * rows; i += 32 * WARPS) {
+            int tok = i / rows, r = i % rows;
+            size_t line = (size_t)(a.group && MODE == DOWN ? a.entry[at.first + tok] : at.first + tok);
+            if (at.row0 + r < m.n_out)
+                a.part[p].y[line * (size_t)a.part[p].y_stride + (size_t)(at.row0 + r)] =
+                    total_at(part, parts, rows, stride, r, tok) * scale;
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <int T, int MODE, int NT, int STAGES>
+DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *smem, float2 *scales)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warps = a.row_warps, rows = 16 * row_warps;
+    int r = warp % row_warps * 16, k_part = warp / row_warps, runs = STAGE_RUNS * row_warps / WARPS;
+    const lg_cu_mat &m = a.part[p].w;
+    int n_in = m.n_in, stages = n_in / (32 * STAGE_RUNS);
+    areas s = areas_of<T>(rows, 8 * NT);
+    unsigned base = (unsigned)__cvta_generic_to_shared(smem);
+    float acc[NT][4] = {};
+    float2 *mine = scales + warp * (STAGE_RUNS / 2) * 16;
+    copies<T, MODE, NT> in;
+    // Q6_K: the scale of the 256 elements, of the row whose scales this lane decodes
+    int d_row;
+    const lg_cu_mat &d_mat = matrix_of<MODE>(a, p, r + (lane >> 1), at.row0, &d_row);
+    const unsigned short *d_at =
+        (const unsigned short *)(matrix_at(d_mat, at.expert) + d_mat.at[2]) + (size_t)d_row * (size_t)(n_in / 256);
+    unsigned d_next = T == LG_Q6_K ? __ldg(d_at) : 0;
+
+    auto load = [&](int stage) {
+        if (stage < stages)
+            in.copy(s, stage, base + (unsigned)(stage % STAGES) * s.bytes);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+
+    in.weights(a, s, p, at, rows);
+    in.tokens(a, s, at, n_in);
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++)
+        load(i);
+    for (int stage = 0; stage < stages; stage++) {
+        float d6 = half_bits(d_next);
+        if (T == LG_Q6_K && stage + 1 < stages)
+            d_next = __ldg(d_at + stage + 1);
+        wait_stages<STAGES - 2>();
+        __syncthreads(); // this stage is here; the one before has been used by all
+        load(stage + STAGES - 1);
+        const uint8_t *now = smem + (unsigned)(stage % STAGES) * s.bytes;
+        decode_scales<T>(now + s.scales + r * 16, k_part * runs, runs, lane, d6, mine);
+        __syncwarp();
+        for (int i = 0; i < runs; i++)
+            run_products<T, NT>(acc, now, s, r, k_part * runs + i, lane, mine + i * 16);
+        __syncwarp();
+    }
+    wait_stages<0>();
+    __syncthreads();
+    float *part = (float *)smem;
+    int stride = 8 * NT + 1, g = lane / 4, t = lane % 4;
+    float *to = part + (k_part * rows + r + g) * stride + 2 * t;
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        to[8 * j] = acc[j][0];
+        to[8 * j + 1] = acc[j][1];
+        to[8 * stride + 8 * j] = acc[j][2];
+        to[8 * stride + 8 * j + 1] = acc[j][3];
+    }
+    __syncthreads();
+    put_results<MODE>(a, p, at, part, rows, stride);
+}
+
+// A block (weight rows, group).
+template <int T, int MODE, bool GROUPED>
+static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 3 : 2)
+    int8_kernel(__grid_constant__ const int8_args a, const lg_cu_step *step)
+{
+    extern __shared__ __align__(16) uint8_t smem[];
+    __shared__ __align__(16) float2 scales[WARPS * (STAGE_RUNS / 2) * 16];
+    int block = blockIdx.x, p = 0;
+    place at;
+
+    if (MODE == PLAIN)
+        while (p + 1 < a.n_parts && block >= a.part[p + 1].first_group)
+            p++;
+    at.row0 = MODE == GATE_UP ? block * 32 : (block - a.part[p].first_group) * 16 * a.row_warps;
+    pdl_wait();
+    if (GROUPED) {
+        if ((int)blockIdx.y >= *a.n_group)
+            return;
+        lg_cu_group g = a.group[blockIdx.y];
+        at.expert = g.expert;
+        at.first = g.first;
+        at.n = g.n;
+        if (at.n <= 8)
+            block_products<T, MODE, 1, 4>(a, p, at, smem, scales);
+        else
+            block_products<T, MODE, 2, 4>(a, p, at, smem, scales);
+        return;
+    }
+    at.expert = 0;
+    at.first = 0;
+    at.n = step_rows(step, a.rows);
+    if (at.n <= 0)
+        return;
+    if (at.n <= 32)
+        block_products<T, MODE, 4, 3>(a, p, at, smem, scales);
+    else
+        block_products<T, MODE, 8, 3>(a, p, at, smem, scales);
+}
+
+/* ---- launches ---- */
+
+enum { GROUP_TOKENS = 16 };
+
+template <int T> static size_t smem_bytes(int rows, int tokens, size_t stages)
+{
+    size_t stage = (size_t)rows * raw<T>::ROW + (size_t)tokens * (256 + STAGE_RUNS * 8);
+    size_t part = (size_t)WARPS * 16 * (size_t)(tokens + 1) * sizeof(float);
+
+    return stages * stage > part ? stages * stage : part;
+}
+
+template <int T, int MODE, bool GROUPED> static void run(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
+{
+    size_t smem = smem_bytes<T>(16 * a.row_warps, tokens, GROUPED ? 4 : 3);
+    cudaError_t e = cudaFuncSetAttribute(int8_kernel<T, MODE, GROUPED>,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+
+    if (e != cudaSuccess && c->error == cudaSuccess)
+        c->error = e;
+    launch(c, int8_kernel<T, MODE, GROUPED>, grid, 32 * WARPS, smem, a, c->step);
+}
+
+template <int MODE, bool GROUPED> static void run_type(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
+{
+    switch (a.part[0].w.type) {
+    case LG_Q8_0: run<LG_Q8_0, MODE, GROUPED>(c, a, grid, tokens); break;
+    case LG_Q4_K: run<LG_Q4_K, MODE, GROUPED>(c, a, grid, tokens); break;
+    default: run<LG_Q6_K, MODE, GROUPED>(c, a, grid, tokens); break;
+    }
+}
+
+static bool takes(const lg_cu_mat *m)
+{
+    return (m->type == LG_Q8_0 || m->type == LG_Q4_K || m->type == LG_Q6_K) && m->n_in % (32 * STAGE_RUNS) == 0;
+}
+
+static int tokens_of(int rows)
+{
+    return rows <= 32 ? 32 : 64;
+}
+
+int lg_cu_gemm_int8(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts)
+{
+    int8_args a = {};
+    int total = 0, blocks = 0, n = 0;
+
+    for (; n < n_parts && takes(&parts[n].w) && parts[n].w.type == parts[0].w.type; n++)
+        total += parts[n].w.n_out;
+    if (n == 0)
+        return 0;
+    a.row_warps = total >= ROWS * c->sms ? 4 : 2;
+    for (int p = 0; p < n; p++) {
+        a.part[p] = parts[p];
+        a.part[p].first_group = blocks;
+        blocks += ceil_div(a.part[p].w.n_out, 16 * a.row_warps);
+    }
+    a.n_parts = n;
+    a.q = c->acts.q;
+    a.meta = c->acts.meta;
+    a.rows = x->rows;
+    run_type<PLAIN, false>(c, a, dim3((unsigned)blocks), tokens_of(bucket_rows(c, x->rows)));
+    return n;
+}
+
+bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f)
+{
+    return takes(&f->gate) && takes(&f->down) && f->up.type == f->gate.type && f->gate.n_out % 32 == 0;
+}
+
+int lg_cu_int8_tile_rows(void)
+{
+    return GROUP_TOKENS;
+}
+
+void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense, int n_tiles)
+{
+    int rows = bucket_rows(c, m->h.rows), tokens = dense ? tokens_of(rows) : GROUP_TOKENS;
+    int8_args a = {};
+
+    a.part[0].w = f->gate;
+    a.part[1].w = f->up;
+    a.n_parts = 1;
+    a.row_warps = 4;
+    a.q = c->acts.q;
+    a.meta = c->acts.meta;
+    a.rows = m->h.rows;
+    a.mid_q = c->mid.q;
+    a.mid_meta = c->mid.meta;
+    if (!dense) {
+        a.group = c->group;
+        a.n_group = c->n_group;
+        a.entry = c->entry;
+        a.k = m->k;
+    }
+    dim3 grid((unsigned)ceil_div(f->gate.n_out, 32), dense ? 1u : (unsigned)n_tiles);
+    if (dense)
+        run_type<GATE_UP, false>(c, a, grid, tokens);
+    else
+        run_type<GATE_UP, true>(c, a, grid, tokens);
+    a.part[0].w = f->down;
+    a.part[0].y = dense && m->routed ? c->expert_out + (size_t)rows * (size_t)m->k * (size_t)m->out.cols
+                  : dense            ? m->out.p
+                                     : c->expert_out;
+    a.part[0].y_stride = dense && !m->routed ? m->out.stride : m->out.cols;
+    a.part[0].first_group = 0;
+    a.q = c->mid.q;
+    a.meta = c->mid.meta;
+    a.row_warps = dense && f->down.n_out < ROWS * c->sms ? 2 : 4;
+    grid.x = (unsigned)ceil_div(f->down.n_out, 16 * a.row_warps);
+    if (dense)
+        run_type<PLAIN, false>(c, a, grid, tokens);
+    else
+        run_type<DOWN, true>(c, a, grid, tokens);
+}
