@@ -25,6 +25,7 @@ enum {
 
 struct lg_constraint {
     atomic_int refs;
+    lg_constraint_cache *home; /* outlives it; NULL: none */
     lg_constraint_kind kind;
     lg_grammar_options options;
     bool fast_forward;
@@ -36,6 +37,7 @@ struct lg_constraint {
 
 struct lg_constraint_cache {
     pthread_mutex_t lock;
+    pthread_mutex_t dear; /* held while something large is compiled: one at a time, for memory's sake */
     size_t max_bytes;
     lg_constraint *kept[KEPT + 1]; /* the newest first; one more while the lock is held */
     int n;
@@ -109,6 +111,7 @@ lg_status lg_constraint_cache_create(size_t max_bytes, lg_constraint_cache **out
         return LG_FAIL(err, LG_E_NOMEM, "no memory for compiled constraints");
     c->max_bytes = max_bytes;
     (void)pthread_mutex_init(&c->lock, NULL);
+    (void)pthread_mutex_init(&c->dear, NULL);
     *out = c;
     return LG_OK;
 }
@@ -120,6 +123,7 @@ void lg_constraint_cache_destroy(lg_constraint_cache *c)
     for (int i = 0; i < c->n; i++)
         lg_constraint_release(c->kept[i]);
     (void)pthread_mutex_destroy(&c->lock);
+    (void)pthread_mutex_destroy(&c->dear);
     free(c);
 }
 
@@ -194,6 +198,11 @@ static lg_constraint *share(lg_constraint_cache *cache, lg_constraint *c)
 
 /* --- compiling --- */
 
+static bool is_limit(lg_grammar_code code)
+{
+    return code >= LG_GRAMMAR_SCHEMA_TOO_LARGE;
+}
+
 // The schema of a tool with nothing left but the names of its arguments; false when it has none to show.
 static bool names_only(lg_str schema, lg_buf *out)
 {
@@ -230,14 +239,12 @@ static bool names_only(lg_str schema, lg_buf *out)
 }
 
 // A tool whose schema was refused: its arguments become raw text, or anything if that is refused too.
-static void soften(lg_grammar_tool *t, lg_buf *raw, const char *why)
+static void soften(lg_grammar_tool *t, lg_buf *raw)
 {
     bool first = raw->max == 0;
 
     if (first)
         lg_buf_init(raw, RAW_MAX);
-    LG_WARN("tools", "schema", "the arguments of %.*s are not checked: %s",
-            (int)(t->name.n < 64 ? t->name.n : 64), t->name.p, why);
     if (first && names_only(t->parameters, raw))
         t->parameters = lg_buf_str(raw);
     else
@@ -261,13 +268,14 @@ static lg_status compile_calls(const lg_constraint_spec *s, lg_grammar **out, lg
 {
     lg_grammar_tool *tool = calloc(s->n_tool + 1, sizeof *tool);
     lg_buf *raw = calloc(s->n_tool + 1, sizeof *raw);
+    lg_err *soft_for = calloc(s->n_tool + 1, sizeof *soft_for);
     lg_err first = {0}, now = {0};
     lg_grammar_error where = {0}, first_where = {0};
     size_t left = 0;
     lg_status st = LG_OK;
     bool soft = s->kind != LG_CONSTRAIN_STRICT_CALLS;
 
-    if (!tool || !raw) {
+    if (!tool || !raw || !soft_for) {
         st = LG_FAIL(err, LG_E_NOMEM, "no memory for the grammar of tool calls");
         goto out;
     }
@@ -283,12 +291,18 @@ static lg_status compile_calls(const lg_constraint_spec *s, lg_grammar **out, lg
                               out, &where, &now);
         if (st == LG_OK)
             break;
+        if (s->options.hasty && is_limit(where.code)) {
+            st = LG_FAIL(err, now.code, "%s", now.msg);
+            if (why)
+                *why = where;
+            break;
+        }
         if (first.code == LG_OK) {
             first = now;
             first_where = where;
         }
         bad = tool_at(where.pointer, s->n_tool);
-        tries += where.code >= LG_GRAMMAR_SCHEMA_TOO_LARGE ? COSTLY - 1 : 0;
+        tries += is_limit(where.code) ? COSTLY - 1 : 0;
         if (!soft || where.code == LG_GRAMMAR_OK || bad == s->n_tool || tool[bad].mode == LG_TOOL_ANY ||
             (left -= raw[bad].max == 0) == 0 || tries >= REPAIRS) {
             st = LG_FAIL(err, first.code, "%s", first.msg);
@@ -296,11 +310,17 @@ static lg_status compile_calls(const lg_constraint_spec *s, lg_grammar **out, lg
                 *why = first_where;
             break;
         }
-        soften(&tool[bad], &raw[bad], now.msg);
+        soften(&tool[bad], &raw[bad]);
+        soft_for[bad] = now;
     }
+    for (size_t i = 0; st == LG_OK && i < s->n_tool; i++)
+        if (soft_for[i].code != LG_OK)
+            LG_WARN("tools", "schema", "the arguments of %.*s are not checked: %s",
+                    (int)(tool[i].name.n < 64 ? tool[i].name.n : 64), tool[i].name.p, soft_for[i].msg);
 out:
     for (size_t i = 0; raw && i < s->n_tool; i++)
         lg_buf_free(&raw[i]);
+    free(soft_for);
     free(raw);
     free(tool);
     return st;
@@ -320,6 +340,29 @@ static lg_status compile(const lg_constraint_spec *s, lg_grammar **out, lg_gramm
     return LG_FAIL(err, LG_E_INPUT, "there is no such constraint");
 }
 
+// Most specifications compile at once in little memory; what is larger takes turns, so that many of them at
+// the same time do not take the memory of many.
+static lg_status compile_in_turn(lg_constraint_cache *cache, const lg_constraint_spec *s, lg_grammar **out,
+                                 lg_grammar_error *why, lg_err *err)
+{
+    lg_constraint_spec first = *s;
+    lg_grammar_error where = {0};
+    lg_status st;
+
+    if (!cache)
+        return compile(s, out, why, err);
+    first.options.hasty = true;
+    st = compile(&first, out, &where, err);
+    if (st != LG_OK && is_limit(where.code)) {
+        (void)pthread_mutex_lock(&cache->dear);
+        st = compile(s, out, &where, err);
+        (void)pthread_mutex_unlock(&cache->dear);
+    }
+    if (why)
+        *why = where;
+    return st;
+}
+
 lg_status lg_constraint_get(lg_constraint_cache *cache, const lg_constraint_spec *spec, lg_constraint **out,
                             lg_grammar_error *why, lg_err *err)
 {
@@ -334,12 +377,13 @@ lg_status lg_constraint_get(lg_constraint_cache *cache, const lg_constraint_spec
     c->kind = spec->kind;
     c->options = spec->options;
     c->fast_forward = spec->fast_forward;
+    c->home = cache;
     lg_buf_init(&c->key, KEY_MAX);
     st = make_key(spec, c, err);
     if (st == LG_OK)
         use = share(cache, c);
     if (st == LG_OK && !use) {
-        st = compile(spec, &c->grammar, why, err);
+        st = compile_in_turn(cache, spec, &c->grammar, why, err);
         if (st == LG_OK) // another thread may have compiled the same meanwhile
             use = share(cache, c);
     }
@@ -433,7 +477,7 @@ lg_status lg_constraint_check_prefix(const lg_constraint *c, const lg_token_trie
     if (s.kind == LG_CONSTRAIN_CALL || s.kind == LG_CONSTRAIN_STRICT_CALLS)
         st = LG_FAIL(err, LG_E_INPUT, "a call of a tool takes no prefix");
     else
-        st = compile(&s, &g, NULL, err);
+        st = compile_in_turn(c->home, &s, &g, NULL, err);
     if (st == LG_OK)
         st = lg_matcher_create(g, trie, LG_PHASE_ANSWER, &m, err);
     for (size_t i = 0; st == LG_OK && i < n; i++) {

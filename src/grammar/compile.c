@@ -11,7 +11,7 @@
 #include "grammar/grammar_int.h"
 #include "grammar/lower.h"
 
-enum { PERM_BYTES = 32 << 20, TMP_BYTES = 128 << 20 };
+enum { PERM_BYTES = 32 << 20, TMP_BYTES = 128 << 20, HASTE = 10 };
 
 const char *lg_grammar_code_name(lg_grammar_code code)
 {
@@ -74,7 +74,7 @@ void lg_compile_fail(lg_compiler *c, lg_grammar_code code, const char *fmt, ...)
 void lg_compile_work(lg_compiler *c, uint64_t n)
 {
     c->work += n;
-    if (c->work > LG_MAX_WORK)
+    if (c->work > (c->opt->hasty ? LG_MAX_WORK / HASTE : LG_MAX_WORK))
         lg_compile_fail(c, LG_GRAMMAR_TOO_COMPLEX, "the schema takes too long to compile");
 }
 
@@ -149,11 +149,11 @@ static lg_status run(lg_compile_fn fn, const void *ctx, const lg_grammar_options
         st = LG_FAIL(err, LG_E_NOMEM, "out of memory while compiling a grammar");
         goto out;
     }
-    lg_arena_init(&g->memory, PERM_BYTES);
-    lg_arena_init(&c->tmp, TMP_BYTES);
+    c->opt = opt ? opt : &defaults;
+    lg_arena_init(&g->memory, c->opt->hasty ? PERM_BYTES / HASTE : PERM_BYTES);
+    lg_arena_init(&c->tmp, c->opt->hasty ? TMP_BYTES / HASTE : TMP_BYTES);
     c->perm = &g->memory;
     c->prog = &g->program;
-    c->opt = opt ? opt : &defaults;
     c->err = err;
     c->at = LG_NONE;
     guarded(c, fn, ctx);

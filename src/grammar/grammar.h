@@ -29,6 +29,8 @@ typedef struct lg_grammar_options {
     bool one_of_any;     /* read oneOf as anyOf */
     bool any_order;      /* properties in any order; else in that of the schema */
     bool ignore_formats; /* an unknown `format` is an annotation */
+    bool hasty; /* a first try with a tenth of the memory and of the work: what fails with SCHEMA_TOO_LARGE or
+                 * TOO_COMPLEX may compile without it */
 } lg_grammar_options;
 
 typedef enum lg_grammar_code {

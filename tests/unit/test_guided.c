@@ -583,6 +583,54 @@ static void refused_tools(void **state)
     lg_constraint_release(c);
 }
 
+// What is too large for the first, hasty try compiles in the second; a tool that is too much is softened
+// there.
+static void large_ones_take_turns(void **state)
+{
+    lg_special special = {.tool_call = TOOL_CALL, .end_tool_call = END_TOOL_CALL};
+    lg_grammar_tool tool[2] = {{.name = LG_STR("plain"), .parameters = LG_STR("{\"type\":\"object\"}")},
+                               {.name = LG_STR("hard")}};
+    lg_constraint_spec spec = {.kind = LG_CONSTRAIN_SCHEMA};
+    lg_constraint_cache *cache;
+    lg_constraint *c;
+    lg_grammar_error why;
+    lg_err err = {0};
+    lg_grammar *g = NULL;
+    lg_buf b;
+
+    (void)state;
+    lg_buf_init(&b, 1 << 20);
+    (void)lg_buf_addz(&b, "{\"type\":\"object\",\"properties\":{");
+    for (int i = 0; i < 2000; i++)
+        (void)lg_buf_addf(&b, "%s\"%d\":{\"maxLength\":%d}", i ? "," : "", i, i);
+    assert_true(lg_buf_addz(&b, "}}"));
+    spec.schema = lg_buf_str(&b);
+    spec.options.hasty = true;
+    assert_int_not_equal(lg_grammar_schema(spec.schema, &spec.options, &g, &why, &err), LG_OK);
+    assert_true(why.code >= LG_GRAMMAR_SCHEMA_TOO_LARGE);
+    spec.options.hasty = false;
+    assert_int_equal(lg_constraint_cache_create(64 << 20, &cache, &err), LG_OK);
+    assert_int_equal(lg_constraint_get(cache, &spec, &c, &why, &err), LG_OK);
+    lg_constraint_release(c);
+    spec.schema = LG_STR("{\"type\":\"string\",\"pattern\":\"(a|b)*a(a|b){20}\"}");
+    assert_int_not_equal(lg_constraint_get(cache, &spec, &c, &why, &err), LG_OK);
+    assert_string_equal(lg_grammar_code_name(why.code), "too_complex");
+    assert_string_equal(why.pointer, "/pattern");
+    lg_buf_clear(&b);
+    assert_true(lg_buf_addf(&b, "{\"type\":\"object\",\"properties\":{\"x\":%.*s}}", (int)spec.schema.n,
+                            spec.schema.p));
+    tool[1].parameters = lg_buf_str(&b);
+    spec = (lg_constraint_spec){
+        .kind = LG_CONSTRAIN_CALL, .tool = tool, .n_tool = 2, .max_calls = 1, .special = &special};
+    assert_int_equal(lg_constraint_get(cache, &spec, &c, &why, &err), LG_OK);
+    lg_constraint_release(c);
+    tool[0].mode = LG_TOOL_OFF;
+    assert_int_not_equal(lg_constraint_get(cache, &spec, &c, &why, &err), LG_OK);
+    assert_string_equal(why.pointer, "/tools/1/function/parameters/properties/x/pattern");
+    lg_constraint_cache_destroy(cache);
+    lg_buf_free(&b);
+}
+
 // Memory that ends anywhere while a constraint is made is an error, or one tool less whose schema holds.
 static void memory_ends(void **state)
 {
@@ -669,6 +717,7 @@ int main(void)
         cmocka_unit_test(strict_calls),
         cmocka_unit_test(compiled_ones_are_kept),
         cmocka_unit_test(refused_tools),
+        cmocka_unit_test(large_ones_take_turns),
         cmocka_unit_test(memory_ends),
         cmocka_unit_test(options),
     };
