@@ -406,10 +406,7 @@ static void finish(lg_job *job, lg_buf *out)
         lg_sse_begin(out, NULL);
         w = object_begin(job, "chat.completion.chunk", out);
         lg_jsonw_open(&w, "choices", '[');
-        lg_jsonw_close(&w, ']');
-        lg_openai_usage_json(&w, "usage", &t->usage);
-        lg_jsonw_close(&w, '}');
-        lg_sse_end(out);
+        lg_openai_usage_end(&w, &t->usage);
     }
     lg_sse_frame(out, NULL, LG_STR("[DONE]"));
 }

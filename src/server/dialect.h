@@ -16,6 +16,7 @@
 
 #include "base/settings.h"
 #include "server/job.h"
+#include "server/jsonw.h"
 
 typedef struct lg_replay lg_replay; /* replay.h */
 
@@ -92,5 +93,8 @@ void lg_sse_frame(lg_buf *out, const char *name, lg_str json);
 /* Writing a frame in place: lg_jsonw between begin and end. */
 void lg_sse_begin(lg_buf *out, const char *name);
 void lg_sse_end(lg_buf *out);
+/* The same for an object that begins with its own name: "event: TYPE", {"type":TYPE, ... */
+lg_jsonw lg_sse_object(lg_buf *out, const char *type);
+void lg_sse_object_end(lg_jsonw *w);
 
 #endif

@@ -247,6 +247,8 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     LG_TRY(lg_field_bool(body, "", "stream", &job->stream, e));
     LG_TRY(lg_request_sampling(s, body, "", LG_SAMPLE_BASIC, job, e));
     LG_TRY(lg_request_stop(body, "", "stop_sequences", job, e));
+    if (limit == 0)
+        LG_DEBUG("messages", "no max_tokens", "limit=default"); // the original service demands it
     t->request.limit = limit;
     t->request.limit_given = limit > 0;
     LG_TRY(say_too_long(lg_request_chat(s, &t->request, job, e), e));

@@ -133,31 +133,16 @@ static void write_stop(lg_jsonw *w, const lg_job *job, const state *s)
 
 /* --- a stream --- */
 
-static lg_jsonw begin(lg_buf *out, const char *type)
-{
-    lg_sse_begin(out, type);
-    lg_jsonw w = lg_jsonw_start(out);
-    lg_jsonw_open(&w, NULL, '{');
-    lg_jsonw_strz(&w, "type", type);
-    return w;
-}
-
-static void end(lg_jsonw *w)
-{
-    lg_jsonw_close(w, '}');
-    lg_sse_end(w->out);
-}
-
 static void delta(state *s, lg_buf *out, const char *type, const char *key, lg_str text)
 {
-    lg_jsonw w = begin(out, "content_block_delta");
+    lg_jsonw w = lg_sse_object(out, "content_block_delta");
 
     lg_jsonw_int(&w, "index", s->index);
     lg_jsonw_open(&w, "delta", '{');
     lg_jsonw_strz(&w, "type", type);
     lg_jsonw_str(&w, key, text);
     lg_jsonw_close(&w, '}');
-    end(&w);
+    lg_sse_object_end(&w);
 }
 
 static void close_block(state *s, lg_buf *out)
@@ -168,9 +153,9 @@ static void close_block(state *s, lg_buf *out)
         return;
     if (s->open == BLOCK_THINKING)
         delta(s, out, "signature_delta", "signature", lg_str_of(seal_text(&s->seal, text)));
-    lg_jsonw w = begin(out, "content_block_stop");
+    lg_jsonw w = lg_sse_object(out, "content_block_stop");
     lg_jsonw_int(&w, "index", s->index);
-    end(&w);
+    lg_sse_object_end(&w);
     s->open = BLOCK_NONE;
     s->index++;
 }
@@ -179,7 +164,7 @@ static void close_block(state *s, lg_buf *out)
 static void open_block(state *s, lg_buf *out, block kind, const char *id, lg_str name)
 {
     close_block(s, out);
-    lg_jsonw w = begin(out, "content_block_start");
+    lg_jsonw w = lg_sse_object(out, "content_block_start");
     lg_jsonw_int(&w, "index", s->index);
     lg_jsonw_open(&w, "content_block", '{');
     switch (kind) {
@@ -200,7 +185,7 @@ static void open_block(state *s, lg_buf *out, block kind, const char *id, lg_str
         lg_jsonw_strz(&w, "text", "");
     }
     lg_jsonw_close(&w, '}');
-    end(&w);
+    lg_sse_object_end(&w);
     s->open = kind;
 }
 
@@ -232,7 +217,7 @@ static void stream_event(lg_job *job, state *s, const lg_job_event *ev, lg_buf *
 void lg_messages_open(lg_job *job, const lg_job_admission *a, lg_buf *out)
 {
     const state *s = job->state;
-    lg_jsonw w = begin(out, "message_start");
+    lg_jsonw w = lg_sse_object(out, "message_start");
 
     write_head(&w, "message", job, s);
     lg_jsonw_close(&w, ']');
@@ -240,21 +225,21 @@ void lg_messages_open(lg_job *job, const lg_job_admission *a, lg_buf *out)
     lg_jsonw_null(&w, "stop_sequence");
     write_usage(&w, a->prompt_tokens, a->cached_tokens, 1, 0);
     lg_jsonw_close(&w, '}');
-    end(&w);
+    lg_sse_object_end(&w);
     lg_sse_frame(out, "ping", LG_STR("{\"type\": \"ping\"}"));
 }
 
 static void finish_stream(lg_job *job, state *s, lg_buf *out)
 {
     close_block(s, out);
-    lg_jsonw w = begin(out, "message_delta");
+    lg_jsonw w = lg_sse_object(out, "message_delta");
     lg_jsonw_open(&w, "delta", '{');
     write_stop(&w, job, s);
     lg_jsonw_close(&w, '}');
     write_stats(&w, s);
-    end(&w);
-    w = begin(out, "message_stop");
-    end(&w);
+    lg_sse_object_end(&w);
+    w = lg_sse_object(out, "message_stop");
+    lg_sse_object_end(&w);
 }
 
 void lg_messages_fail(lg_job *job, const lg_api_error *e, lg_buf *out)

@@ -199,34 +199,19 @@ static void write_answer(lg_jsonw *w, const lg_job *job, const state *t)
 
 /* --- a stream --- */
 
-static lg_jsonw begin(lg_buf *out, const char *type)
-{
-    lg_sse_begin(out, type);
-    lg_jsonw w = lg_jsonw_start(out);
-    lg_jsonw_open(&w, NULL, '{');
-    lg_jsonw_strz(&w, "type", type);
-    return w;
-}
-
-static void end(lg_jsonw *w)
-{
-    lg_jsonw_close(w, '}');
-    lg_sse_end(w->out);
-}
-
 static void text_event(lg_buf *out, const char *type, lg_str delta)
 {
-    lg_jsonw w = begin(out, type);
+    lg_jsonw w = lg_sse_object(out, type);
 
     lg_jsonw_str(&w, "delta", delta);
-    end(&w);
+    lg_sse_object_end(&w);
 }
 
 static void call_event(const lg_job *job, const lg_job_event *ev, lg_buf *out)
 {
     static const char *const type[] = {
         [LG_EV_TOOL_START] = "tool_start", [LG_EV_TOOL_ARGS] = "tool_args", [LG_EV_TOOL_END] = "tool_end"};
-    lg_jsonw w = begin(out, type[ev->reply.kind]);
+    lg_jsonw w = lg_sse_object(out, type[ev->reply.kind]);
 
     lg_jsonw_int(&w, "index", ev->reply.call);
     if (ev->reply.kind == LG_EV_TOOL_START) {
@@ -235,7 +220,7 @@ static void call_event(const lg_job *job, const lg_job_event *ev, lg_buf *out)
     } else if (ev->reply.kind == LG_EV_TOOL_ARGS) {
         lg_jsonw_str(&w, "delta", ev->reply.text);
     }
-    end(&w);
+    lg_sse_object_end(&w);
 }
 
 static void reply_event(const lg_job *job, const lg_job_event *ev, lg_buf *out)
@@ -255,33 +240,33 @@ static void progress_event(state *t, const lg_job_event *ev, lg_buf *out)
     if (t->progress_us != 0 && now - t->progress_us < PROGRESS_US)
         return;
     t->progress_us = now;
-    w = begin(out, "progress");
+    w = lg_sse_object(out, "progress");
     lg_jsonw_int(&w, "prefill_done", ev->done);
     lg_jsonw_int(&w, "prefill_total", ev->total);
-    end(&w);
+    lg_sse_object_end(&w);
 }
 
 static void token_event(const state *t, const lg_job_event *ev, lg_buf *out)
 {
-    lg_jsonw w = begin(out, "logprobs");
+    lg_jsonw w = lg_sse_object(out, "logprobs");
 
     lg_jsonw_open(&w, "content", '[');
     lg_openai_logprob_json(&w, t->vocab, ev);
     lg_jsonw_close(&w, ']');
-    end(&w);
+    lg_sse_object_end(&w);
 }
 
 void lg_native_open(lg_job *job, const lg_job_admission *a, lg_buf *out)
 {
     const state *t = job->state;
-    lg_jsonw w = begin(out, "start");
+    lg_jsonw w = lg_sse_object(out, "start");
 
     lg_jsonw_strz(&w, "id", job->id);
     lg_jsonw_int(&w, "input_tokens", a->prompt_tokens);
     lg_jsonw_int(&w, "cached_tokens", a->cached_tokens);
     if (t->echo_ids)
         write_prompt_ids(&w, job);
-    end(&w);
+    lg_sse_object_end(&w);
 }
 
 void lg_native_fail(lg_job *job, const lg_api_error *e, lg_buf *out)
@@ -342,9 +327,9 @@ void lg_native_finish(lg_job *job, lg_buf *out)
     if (t->parts.full)
         out->failed = true; // better no answer than a part of one
     if (job->stream) {
-        w = begin(out, "end");
+        w = lg_sse_object(out, "end");
         write_answer(&w, job, t);
-        end(&w);
+        lg_sse_object_end(&w);
         return;
     }
     lg_jsonw_open(&w, NULL, '{');

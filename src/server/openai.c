@@ -91,6 +91,14 @@ void lg_openai_usage_json(lg_jsonw *w, const char *key, const lg_openai_usage *u
     lg_jsonw_close(w, '}');
 }
 
+void lg_openai_usage_end(lg_jsonw *w, const lg_openai_usage *u)
+{
+    lg_jsonw_close(w, ']');
+    lg_openai_usage_json(w, "usage", u);
+    lg_jsonw_close(w, '}');
+    lg_sse_end(w->out);
+}
+
 static void rate(lg_jsonw *w, int64_t n, uint64_t us, const char *ms, const char *each, const char *second)
 {
     lg_jsonw_num(w, ms, (double)us / 1e3);

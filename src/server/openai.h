@@ -33,6 +33,8 @@ void lg_openai_count(lg_openai_usage *u, const lg_gen_stats *s, int choice);
 
 /* "usage": prompt_tokens ... as Chat and Completions spell it. */
 void lg_openai_usage_json(lg_jsonw *w, const char *key, const lg_openai_usage *u);
+/* The end of the chunk that carries the usage, from inside its "choices", which stay empty. */
+void lg_openai_usage_end(lg_jsonw *w, const lg_openai_usage *u);
 /* "timings" under the names of llama-server, and "x_lagoon" with the seed that was used. */
 void lg_openai_timings_json(lg_jsonw *w, const lg_gen_stats *s);
 /* "stop", "length", "tool_calls" */

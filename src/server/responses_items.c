@@ -19,20 +19,15 @@ static bool shows(const lg_job *job)
 
 lg_jsonw lg_rframe_begin(lg_rstate *t, const char *type, lg_buf *out)
 {
-    lg_jsonw w;
+    lg_jsonw w = lg_sse_object(out, type);
 
-    lg_sse_begin(out, type);
-    w = lg_jsonw_start(out);
-    lg_jsonw_open(&w, NULL, '{');
-    lg_jsonw_strz(&w, "type", type);
     lg_jsonw_int(&w, "sequence_number", t->sequence++);
     return w;
 }
 
 void lg_rframe_end(lg_jsonw *w)
 {
-    lg_jsonw_close(w, '}');
-    lg_sse_end(w->out);
+    lg_sse_object_end(w);
 }
 
 /* --- an item as JSON --- */

@@ -22,3 +22,20 @@ void lg_sse_frame(lg_buf *out, const char *name, lg_str json)
     (void)lg_buf_adds(out, json);
     lg_sse_end(out);
 }
+
+lg_jsonw lg_sse_object(lg_buf *out, const char *type)
+{
+    lg_jsonw w;
+
+    lg_sse_begin(out, type);
+    w = lg_jsonw_start(out);
+    lg_jsonw_open(&w, NULL, '{');
+    lg_jsonw_strz(&w, "type", type);
+    return w;
+}
+
+void lg_sse_object_end(lg_jsonw *w)
+{
+    lg_jsonw_close(w, '}');
+    lg_sse_end(w->out);
+}

@@ -106,6 +106,48 @@ void dk_prompt(const lg_job *job, lg_buf *out)
         (void)lg_buf_adds(out, lg_vocab_bytes(tt_vocab(), job->prompt.p[i]));
 }
 
+lg_job *dk_accept(const lg_dialect *d, const char *body)
+{
+    lg_api_error e;
+    lg_job *job = dk_job(d, body, &e);
+
+    if (!job) {
+        fprintf(stderr, "%s\n -> %s\n", body, e.message);
+        die("a body that was not accepted");
+    }
+    return job;
+}
+
+void dk_prompt_ends(const lg_dialect *d, const char *body, const char *want)
+{
+    lg_job *job = dk_accept(d, body);
+    lg_buf got;
+
+    lg_buf_init(&got, 1 << 20);
+    dk_prompt(job, &got);
+    if (!lg_str_ends(lg_buf_str(&got), lg_str_of(want))) {
+        fprintf(stderr, "%s\n got %.*s\nwant %s\n", body, (int)got.n, got.p, want);
+        die("another prompt");
+    }
+    lg_buf_free(&got);
+    lg_job_release(job);
+}
+
+void dk_refuses(const lg_dialect *d, const char *body, const char *param, const char *message)
+{
+    lg_api_error e;
+
+    if (dk_job(d, body, &e)) {
+        fprintf(stderr, "%s\n", body);
+        die("a body that was accepted");
+    }
+    if (strcmp(e.param, param) != 0 || strcmp(e.message, message) != 0 || lg_api_status(&e) != 400) {
+        fprintf(stderr, "%s\n got %d \"%s\": %s\nwant 400 \"%s\": %s\n", body, lg_api_status(&e), e.param,
+                e.message, param, message);
+        die("another error");
+    }
+}
+
 /* --- a reply --- */
 
 typedef struct stage {

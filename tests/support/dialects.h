@@ -23,8 +23,14 @@ lg_service *dk_service(void);
 /* A job from a body that the dialect accepts, or NULL with *e filled. Freed with lg_job_release. The id is
  * set to PREFIX0, created to 1. */
 lg_job *dk_job(const lg_dialect *d, const char *body, lg_api_error *e);
+/* The same for a body that must be accepted. */
+lg_job *dk_accept(const lg_dialect *d, const char *body);
 /* The prompt as text, control tokens spelled out. */
 void dk_prompt(const lg_job *job, lg_buf *out);
+/* The prompt of the body ends so. */
+void dk_prompt_ends(const lg_dialect *d, const char *body, const char *want);
+/* The body is answered with 400, this field and this message. */
+void dk_refuses(const lg_dialect *d, const char *body, const char *param, const char *message);
 
 /* What the model does. A byte below 32 other than line end and tab is the token of that id (18 <think>, 19
  * </think>, 24 </assistant>, 25 <tool_call>, 26 </tool_call>); the rest is text. */

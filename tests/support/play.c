@@ -114,6 +114,22 @@ void td_free(td_run *r)
     free(r->job);
 }
 
+void td_refuse(const lg_dialect *d, const char *body, const char *param, const char *code, const char *words)
+{
+    td_run r;
+    bool right;
+
+    td_parse(d, body, &r);
+    right = r.st != LG_OK && strcmp(r.error.param, param) == 0 && lg_api_status(&r.error) == 400 &&
+            (!code || strcmp(r.error.code, code) == 0) && (!words || strstr(r.error.message, words));
+    if (!right) {
+        fprintf(stderr, "%s\n -> %d \"%s\" \"%s\" \"%s\"\n", body, r.st, r.error.param, r.error.code,
+                r.error.message);
+        die("another error than", words ? words : param);
+    }
+    td_free(&r);
+}
+
 void td_prompt(const lg_job *job, lg_buf *out)
 {
     for (size_t i = 0; i < job->prompt.n; i++)
@@ -303,6 +319,18 @@ bool td_event(lg_str stream, size_t *at, lg_str *name, lg_str *data)
     if (lg_str_find(*data, LG_STR("\n"), 0) != SIZE_MAX)
         die("stream", "data of several lines");
     return true;
+}
+
+void td_record(const lg_dialect *d, const char *name, const char *body, const td_script *s, size_t step,
+               lg_buf *all)
+{
+    td_run r;
+
+    td_play(d, body, s, step, &r);
+    (void)lg_buf_addf(all, "=== %s %s\n", name, r.job->stream ? "stream" : "body");
+    (void)lg_buf_adds(all, lg_buf_str(&r.out));
+    (void)lg_buf_addz(all, r.job->stream || s->error ? "" : "\n");
+    td_free(&r);
 }
 
 void td_golden(const char *name, lg_str got)

@@ -36,6 +36,8 @@ void td_parse(const lg_dialect *d, const char *body, td_run *r);
 void td_take(const lg_dialect *d, lg_json_doc *doc, td_run *r);
 /* After a parse that succeeded: open, events, finish. Ids stay as they are. */
 void td_go(const td_script *s, size_t step, td_run *r);
+/* The body is answered with 400, this field, this code and a message with these words (NULL: any). */
+void td_refuse(const lg_dialect *d, const char *body, const char *param, const char *code, const char *words);
 /* Both, with the ids replaced. */
 void td_play(const lg_dialect *d, const char *body, const td_script *s, size_t step, td_run *r);
 void td_free(td_run *r);
@@ -47,6 +49,9 @@ void td_prompt(const lg_job *job, lg_buf *out);
  * end. */
 bool td_event(lg_str stream, size_t *at, lg_str *name, lg_str *data);
 
+/* One recorded run: "=== NAME stream" or "=== NAME body", then what td_play gives. */
+void td_record(const lg_dialect *d, const char *name, const char *body, const td_script *s, size_t step,
+               lg_buf *all);
 /* Compare with tests/golden/NAME, or write it when the process was started with --write. */
 void td_golden(const char *name, lg_str got);
 void td_main(int argc, char **argv);

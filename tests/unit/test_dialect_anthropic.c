@@ -21,38 +21,17 @@
 
 static lg_job *job_of(const char *body)
 {
-    lg_api_error e;
-    lg_job *job = dk_job(&lg_dialect_messages, body, &e);
-
-    if (!job)
-        fail_msg("%s: %s", body, e.message);
-    return job;
+    return dk_accept(&lg_dialect_messages, body);
 }
 
-// The prompt of a body behind the beginning that all share; `want` is its end.
 static void check_prompt(const char *body, const char *want)
 {
-    lg_job *job = job_of(body);
-    lg_buf got;
-
-    lg_buf_init(&got, 1 << 20);
-    dk_prompt(job, &got);
-    if (!lg_str_ends(lg_buf_str(&got), lg_str_of(want)))
-        fail_msg("%s\n got %.*s\nwant %s", body, (int)got.n, got.p, want);
-    lg_buf_free(&got);
-    lg_job_release(job);
+    dk_prompt_ends(&lg_dialect_messages, body, want);
 }
 
 static void check_error(const char *body, const char *param, const char *message)
 {
-    lg_api_error e;
-    lg_job *job = dk_job(&lg_dialect_messages, body, &e);
-
-    if (job)
-        fail_msg("%s was accepted", body);
-    assert_string_equal(e.param, param);
-    assert_string_equal(e.message, message);
-    assert_int_equal(lg_api_status(&e), 400);
+    dk_refuses(&lg_dialect_messages, body, param, message);
 }
 
 static void conversations(void **state)

@@ -72,25 +72,16 @@ static void golden(void **state)
 {
     const td_script failing = {.text = {"r{19}Half"}, .error = true};
     lg_buf all;
-    td_run r;
 
     (void)state;
     lg_buf_init(&all, 1 << 20);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int stream = 0; stream < 2; stream++) {
-            td_play(&lg_dialect_chat, body_of(cases[i].fields, stream), &cases[i].script, 5, &r);
-            (void)lg_buf_addf(&all, "=== %s %s\n", cases[i].name, stream ? "stream" : "body");
-            (void)lg_buf_adds(&all, lg_buf_str(&r.out));
-            (void)lg_buf_addz(&all, stream ? "" : "\n");
-            td_free(&r);
-        }
-    }
-    td_play(&lg_dialect_chat, body_of("", true), &failing, 0, &r);
-    (void)lg_buf_addz(&all, "=== error stream\n");
-    (void)lg_buf_adds(&all, lg_buf_str(&r.out));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int stream = 0; stream < 2; stream++)
+            td_record(&lg_dialect_chat, cases[i].name, body_of(cases[i].fields, stream), &cases[i].script, 5,
+                      &all);
+    td_record(&lg_dialect_chat, "error", body_of("", true), &failing, 0, &all);
     td_golden("openai-chat.txt", lg_buf_str(&all));
     lg_buf_free(&all);
-    td_free(&r);
 }
 
 /* --- a stream folded into the message that it makes --- */
@@ -254,19 +245,7 @@ static void both_forms_agree(void **state)
 
 static void refuse(const char *fields, const char *param, const char *code, const char *words)
 {
-    td_run r;
-
-    td_parse(&lg_dialect_chat, body_of(fields, false), &r);
-    if (r.st == LG_OK || strcmp(r.error.param, param) != 0 || strcmp(r.error.code, code) != 0 ||
-        !strstr(r.error.message, words))
-        print_error("%s\n -> %d \"%s\" \"%s\" \"%s\"\n", fields, r.st, r.error.param, r.error.code,
-                    r.error.message);
-    assert_int_not_equal(r.st, LG_OK);
-    assert_string_equal(r.error.param, param);
-    assert_string_equal(r.error.code, code);
-    assert_non_null(strstr(r.error.message, words));
-    assert_int_equal(lg_api_status(&r.error), 400);
-    td_free(&r);
+    td_refuse(&lg_dialect_chat, body_of(fields, false), param, code, words);
 }
 
 static void refusals(void **state)
@@ -318,12 +297,7 @@ static void refusals(void **state)
 
 static void refuse_messages(const char *body, const char *param)
 {
-    td_run r;
-
-    td_parse(&lg_dialect_chat, body, &r);
-    assert_int_not_equal(r.st, LG_OK);
-    assert_string_equal(r.error.param, param);
-    td_free(&r);
+    td_refuse(&lg_dialect_chat, body, param, NULL, NULL);
 }
 
 static void bad_messages(void **state)

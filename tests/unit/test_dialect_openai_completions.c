@@ -58,25 +58,16 @@ static void golden(void **state)
 {
     const td_script failing = {.text = {"Half"}, .error = true};
     lg_buf all;
-    td_run r;
 
     (void)state;
     lg_buf_init(&all, 1 << 20);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int stream = 0; stream < 2; stream++) {
-            td_play(cases[i].dialect, body_of(cases[i].body, stream), &cases[i].script, 4, &r);
-            (void)lg_buf_addf(&all, "=== %s %s\n", cases[i].name, stream ? "stream" : "body");
-            (void)lg_buf_adds(&all, lg_buf_str(&r.out));
-            (void)lg_buf_addz(&all, stream ? "" : "\n");
-            td_free(&r);
-        }
-    }
-    td_play(&lg_dialect_completions, body_of("\"prompt\":\"x\"}", true), &failing, 0, &r);
-    (void)lg_buf_addz(&all, "=== error stream\n");
-    (void)lg_buf_adds(&all, lg_buf_str(&r.out));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int stream = 0; stream < 2; stream++)
+            td_record(cases[i].dialect, cases[i].name, body_of(cases[i].body, stream), &cases[i].script, 4,
+                      &all);
+    td_record(&lg_dialect_completions, "error", body_of("\"prompt\":\"x\"}", true), &failing, 0, &all);
     td_golden("openai-completions.txt", lg_buf_str(&all));
     lg_buf_free(&all);
-    td_free(&r);
 }
 
 /* --- both forms --- */
@@ -231,15 +222,7 @@ static void defaults(void **state)
 
 static void refuse(const lg_dialect *d, const char *rest, const char *param)
 {
-    td_run r;
-
-    td_parse(d, body_of(rest, false), &r);
-    if (r.st == LG_OK || strcmp(r.error.param, param) != 0)
-        print_error("%s -> %d %s: %s\n", rest, r.st, r.error.param, r.error.message);
-    assert_int_not_equal(r.st, LG_OK);
-    assert_string_equal(r.error.param, param);
-    assert_int_equal(lg_api_status(&r.error), 400);
-    td_free(&r);
+    td_refuse(d, body_of(rest, false), param, NULL, NULL);
 }
 
 static void refusals(void **state)

@@ -73,25 +73,16 @@ static void golden(void **state)
 {
     const td_script failing = {.text = {"r{19}Half"}, .error = true};
     lg_buf all;
-    td_run r;
 
     (void)state;
     lg_buf_init(&all, 1 << 20);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int stream = 0; stream < 2; stream++) {
-            td_play(&lg_dialect_responses, body_of(cases[i].fields, stream), &cases[i].script, 7, &r);
-            (void)lg_buf_addf(&all, "=== %s %s\n", cases[i].name, stream ? "stream" : "body");
-            (void)lg_buf_adds(&all, lg_buf_str(&r.out));
-            (void)lg_buf_addz(&all, stream ? "" : "\n");
-            td_free(&r);
-        }
-    }
-    td_play(&lg_dialect_responses, body_of("", true), &failing, 0, &r);
-    (void)lg_buf_addz(&all, "=== error stream\n");
-    (void)lg_buf_adds(&all, lg_buf_str(&r.out));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int stream = 0; stream < 2; stream++)
+            td_record(&lg_dialect_responses, cases[i].name, body_of(cases[i].fields, stream),
+                      &cases[i].script, 7, &all);
+    td_record(&lg_dialect_responses, "error", body_of("", true), &failing, 0, &all);
     td_golden("openai-responses.txt", lg_buf_str(&all));
     lg_buf_free(&all);
-    td_free(&r);
 }
 
 /* --- the order of events, and the final object --- */
@@ -339,16 +330,7 @@ static void sealed_reasoning(void **state)
 
 static void refuse(const char *body, const char *param, const char *code)
 {
-    td_run r;
-
-    td_parse(&lg_dialect_responses, body, &r);
-    if (r.st == LG_OK || strcmp(r.error.param, param) != 0)
-        print_error("%s -> %d %s: %s\n", body, r.st, r.error.param, r.error.message);
-    assert_int_not_equal(r.st, LG_OK);
-    assert_string_equal(r.error.param, param);
-    assert_string_equal(r.error.code, code);
-    assert_int_equal(lg_api_status(&r.error), 400);
-    td_free(&r);
+    td_refuse(&lg_dialect_responses, body, param, code, NULL);
 }
 
 static void refusals(void **state)
