@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 
-enum { OUT_BUFFER = 1 << 18, READ_FIRST = 1 << 16 };
+enum { OUT_BUFFER = 1 << 18, READ_FIRST = 1 << 16, HUGE_FROM = 64 << 20 };
 
 static int64_t mtime_ns(const struct stat *sb)
 {
@@ -57,6 +57,12 @@ lg_status lg_map_open(const char *path, lg_map *out, lg_err *err)
                          (long long)sb.st_size, strerror(errno));
             goto out;
         }
+#ifdef MADV_HUGEPAGE
+        // Linux then reads large files in pieces of 2 MiB and maps them so, where the file system can: a few
+        // times fewer requests to the disk, and fewer TLB misses for as long as the pages stay.
+        if (sb.st_size >= HUGE_FROM)
+            (void)madvise(p, (size_t)sb.st_size, MADV_HUGEPAGE);
+#endif
     }
     *out = (lg_map){.p = p, .n = (size_t)sb.st_size, .dev = (uint64_t)sb.st_dev, .ino = (uint64_t)sb.st_ino,
                     .mtime_ns = mtime_ns(&sb)};
