@@ -524,7 +524,7 @@ static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *don
     n = lg_pace_keep(pace, confidence, n);
     LG_TRY(cut_drafts(g, ids + 1, &n, err));
     t1 = lg_now_us();
-    prepare_beside(g, ids + 1, n);
+    prepare_beside(g, ids + 1, g->need > 0 ? n : 0); // of a full row, only what is chosen from
     LG_TRY(n > 0 ? lg_spec_verify(e, ids, n + 1, g->p->cancel, err) : evaluate(g, err));
     t2 = lg_now_us();
     LG_TRY(choose_rows(g, ids + 1, n, limit, done, err));
