@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Load on a server: many connections, some of them slow or dying, all dialects mixed, for a time.
 
-    load.py PROGRAM [--minutes M] [--connections N] [--bad N] [--seed S]
+    load.py PROGRAM [--minutes M] [--connections N] [--bad N] [--seed S] [--threads N]
 
 Every answer of a well-behaved client must be complete and right. At the end the engine must be idle, the queue empty,
 every log line of a request answered, and the memory must not have grown: with a run of 20 minutes or more the highest RSS
@@ -21,6 +21,7 @@ ARGS.add_argument("--minutes", type=float, default=1)
 ARGS.add_argument("--connections", type=int, default=200)
 ARGS.add_argument("--bad", type=int, default=64)
 ARGS.add_argument("--seed", type=int, default=int(time.time()))
+ARGS.add_argument("--threads", type=int, default=0, help="of the engine; 0: as many as it takes by itself")
 program = sys.argv[1]
 args = ARGS.parse_args(sys.argv[2:])
 sys.argv = [sys.argv[0], program]
@@ -173,13 +174,15 @@ async def bad(port, rng, until):
             if kind in ("sent", "deaf", "headers", "body"):
                 await asyncio.sleep(rng.random() * 3)
             for _ in range({"stream": rng.randint(1, 20), "slow": 400, "trickle": 4}.get(kind, 0)):
-                if not await reader.read(100 if kind == "slow" else 2000) or time.monotonic() > until:
+                # behind a whole answer nothing comes until the server closes the idle connection
+                left = max(0.1, until - time.monotonic())
+                if not await asyncio.wait_for(reader.read(100 if kind == "slow" else 2000), left):
                     break
                 await asyncio.sleep(0.05 if kind == "slow" else 0)
             if rng.random() < 0.5:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             writer.close()
-        except OSError:
+        except (OSError, asyncio.TimeoutError):
             pass
         await asyncio.sleep(rng.random() * 0.3)
 
@@ -228,7 +231,8 @@ def settle(server):
 def main():
     samples = []
     print(f"load: {args.connections} connections, {args.bad} bad, {args.minutes} minutes, seed {args.seed}", flush=True)
-    with Server("plain", "--log-level", os.environ.get("LOAD_LOG", "info")) as server:
+    threads = ["--threads", str(args.threads)] if args.threads else []
+    with Server("plain", "--log-level", os.environ.get("LOAD_LOG", "info"), *threads) as server:
         asyncio.run(everybody(server, samples))
         if server.process.poll() is None:
             settle(server)

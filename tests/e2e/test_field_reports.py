@@ -478,7 +478,8 @@ class Cache(lib.Case):
                 usage, message = r["usage"], r["choices"][0]["message"]
                 if i > 0:
                     self.assertGreater(usage["prompt_tokens_details"]["cached_tokens"], 0.95 * usage["prompt_tokens"])
-                turns += [{k: message[k] for k in ("role", "content", "reasoning_content")}, {"role": "user", "content": f"{i}"}]
+                turns += [{k: message[k] for k in ("role", "content", "reasoning_content")},
+                          {"role": "user", "content": f"{i}"}]
 
 
 class BadInput(lib.Case):

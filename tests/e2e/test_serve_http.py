@@ -262,7 +262,13 @@ class Limits(lib.Case):
                     self.assertLess(time.monotonic(), end)
                     time.sleep(0.05)
 
-    def test_slow_peers(self):
+    def test_patience(self):
+        """What takes a minute of waiting, at the same time."""
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for done in [pool.submit(self.slow_peers), pool.submit(self.deaf_and_idle_peers)]:
+                done.result()
+
+    def slow_peers(self):
         """Headers that do not end and a body that pauses are answered with 408 after 30 seconds, also a trickle."""
         def trickle(s):
             with s.client() as c:
@@ -300,7 +306,7 @@ class Limits(lib.Case):
             self.assertTrue(28 < took < 40, took)
             self.assertEqual(s.ask("GET", "/health").status, 200)
 
-    def test_deaf_and_idle_peers(self):
+    def deaf_and_idle_peers(self):
         """A client that takes nothing is dropped after 60 seconds and its job ends; an idle connection after 75."""
         with Server("loop") as s:
             deaf, idle = s.client(), s.client()

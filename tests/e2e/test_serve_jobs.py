@@ -305,7 +305,8 @@ class Ceiling(lib.Case):
         if subprocess.run([lib.PROGRAM, "--version"], env=lib.ENV | {"LD_PRELOAD": shim, "CLOCK_JUMP": "/x"},
                           capture_output=True, check=False).returncode != 0:
             self.skipTest("the program does not start with a library before its own (a sanitizer)")
-        for path, stream, want in ((CHAT, True, b'"finish_reason":"length"'), ("/v1/messages", False, b'"stop_reason":"max_tokens"')):
+        for path, stream, want in ((CHAT, True, b'"finish_reason":"length"'),
+                                   ("/v1/messages", False, b'"stop_reason":"max_tokens"')):
             jump = os.path.join(lib.PLACE, "jump" + "s" * stream)
             with Server("loop", env={"LD_PRELOAD": shim, "CLOCK_JUMP": jump}) as s, s.client() as c:
                 c.request("POST", path, chat(max_tokens=30000, stream=stream))
