@@ -8,7 +8,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run test check kcheck bench bench-grammar bench-constraint soak asan tsan fuzz cover lint install uninstall clean help
+.PHONY: all run test check kcheck bench bench-grammar bench-constraint bench-server bench-policy soak asan tsan fuzz cover lint install uninstall clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) lagoon
@@ -46,6 +46,15 @@ bench-grammar: $(BUILD)/build.ninja
 bench-constraint: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) bench/bench_constraint
 	$(BUILD)/bench/bench_constraint $(or $(ARGS),models/mini.gguf 40 40)
+
+# what the server costs beside the model: decoding, turns of a conversation, large bodies; ARGS: see the program
+bench-server: all
+	bench/bench_server.py --lagoon $(BUILD)/lagoon $(ARGS)
+
+# what drafting costs where it does not pay, and brings where it does; ARGS: model, drafter, tokens, repetitions, threads
+bench-policy: $(BUILD)/build.ninja
+	@ninja -C $(BUILD) bench/bench_policy
+	$(BUILD)/bench/bench_policy $(or $(ARGS),models/mini.gguf models/mini-dflash.gguf)
 
 # the long forms of what `make test` runs a short part of
 soak: $(BUILD)/build.ninja

@@ -517,16 +517,19 @@ static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *don
     lg_pace *pace = lg_spec_pace(e->spec);
     float confidence[LG_DRAFTS_MAX];
     int64_t pos = e->kv.pos, before = g->stats->output_tokens;
-    uint64_t t0 = lg_now_us(), t1, t2;
+    uint64_t t0 = lg_now_us(), t1, t2, flush_us, absorb_us;
     lg_pace_round r = {.drafted = n, .confidence = confidence};
 
+    (void)lg_spec_context_us(e->spec);
     LG_TRY(lg_spec_draft(e, n, ids, confidence, g->p->cancel, err));
+    flush_us = lg_spec_context_us(e->spec);
     n = lg_pace_keep(pace, confidence, n);
     LG_TRY(cut_drafts(g, ids + 1, &n, err));
     t1 = lg_now_us();
     prepare_beside(g, ids + 1, g->need > 0 ? n : 0); // of a full row, only what is chosen from
     LG_TRY(n > 0 ? lg_spec_verify(e, ids, n + 1, g->p->cancel, err) : evaluate(g, err));
     t2 = lg_now_us();
+    absorb_us = lg_spec_context_us(e->spec); // of a plain step; a round with drafts has its own behind it
     LG_TRY(choose_rows(g, ids + 1, n, limit, done, err));
     if (n > 0) {
         LG_TRY(lg_spec_absorb(e, pos, (int)(e->kv.pos - pos), err));
@@ -537,9 +540,10 @@ static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *don
     // the last choice disagreed with a draft, unless the rows or the reply ended with it
     r.compared = g->row + (g->row < n && !*done && g->stats->output_tokens < limit);
     r.tokens = (int)(g->stats->output_tokens - before);
-    r.draft_us = t1 - t0;
-    r.verify_us = t2 - t1;
-    r.total_us = lg_now_us() - t0;
+    r.context_us = flush_us + absorb_us;
+    r.draft_us = t1 - t0 - flush_us;
+    r.verify_us = t2 - t1 - absorb_us;
+    r.total_us = lg_now_us() - t0 - r.context_us;
     if (lg_pace_record(pace, &r))
         LG_WARN("draft", "barren",
                 "no draft was accepted in this reply: is the drafter one for this very model and precision?");
@@ -567,12 +571,16 @@ static lg_status step(gen *g, int64_t limit, bool *done, lg_err *err)
         ids[0] = g->pending.p[0];
         return speculate(g, ids, n, limit, done, err);
     }
-    bool single = g->pending.n == 1;
+    bool judged = g->pending.n == 1 && e->spec && !e->spec_off;
+    if (judged)
+        (void)lg_spec_context_us(e->spec);
     LG_TRY(evaluate(g, err));
-    r.verify_us = lg_now_us() - t0;
+    if (judged)
+        r.context_us = lg_spec_context_us(e->spec);
+    r.verify_us = lg_now_us() - t0 - r.context_us;
     LG_TRY(next_token(g, done, err));
-    r.total_us = lg_now_us() - t0;
-    if (single && e->spec && !e->spec_off) {
+    r.total_us = lg_now_us() - t0 - r.context_us;
+    if (judged) {
         (void)lg_pace_record(lg_spec_pace(e->spec), &r);
         count_round(&g->stats->draft, &r);
     }

@@ -5,6 +5,10 @@
  * that many rows). Before drafting the expectation comes from what earlier rounds accepted at each position;
  * after drafting from the drafts' own confidence, scaled by how well it has foretold acceptance.
  *
+ * What drafting may lose is kept in a purse, in plain steps: it begins with PURSE_START, earns EARN a token,
+ * gains what rounds win and pays what they lose. An empty purse pauses drafting, a filled one pays for a
+ * probe; so whatever the text, drafting costs no more than that.
+ *
  * What surprises: lengths grow from FIRST_DRAFTS on, each at most twice the longest that was timed. Where
  * rows cost time (a processor, a model that fits its caches) a first round of full length would cost more
  * than it could ever bring.
@@ -16,18 +20,21 @@
 
 #define ALPHA 0.15
 #define SLOW_ALPHA 0.06 /* acceptance is noisier than time */
+#define EARN 0.01       /* of a plain step, a token */
+#define PURSE_START 3
+#define PURSE_MAX 8
+#define PATIENCE_MAX 8
+#define RESUME 1.05     /* a probe must win so much: two rounds may be lucky */
+#define HOPE 1.15       /* what a probe's length wins when all is accepted */
 
 enum {
-    FIRST_DRAFTS = 3,
+    FIRST_DRAFTS = 2,
     WARM_SPEC = 6,
-    WARM_HOPELESS = 3, // rounds after which a clear loss is believed
     COLD = 3,          // times of a width until its mean begins
     WARM_PLAIN = 2,
     PLAIN_EVERY_WARM = 4,
     PLAIN_EVERY = 32,
     EXPLORE_EVERY = 32, // a longer round, so that late positions are not forgotten
-    BACKOFF_MIN = 32,
-    BACKOFF_MAX = 256,
     PROBE_ROUNDS = 2,
     BARREN_ROUNDS = 16,
     BARREN_DRAFTS = 3,
@@ -35,7 +42,7 @@ enum {
 
 void lg_pace_init(lg_pace *p, const lg_pace_settings *set)
 {
-    *p = (lg_pace){.set = *set, .trust = 1, .backoff = BACKOFF_MIN};
+    *p = (lg_pace){.set = *set, .trust = 1, .purse = PURSE_START, .patience = 1};
     if (p->set.max > LG_DRAFTS_MAX)
         p->set.max = LG_DRAFTS_MAX;
     for (int i = 0; i < LG_DRAFTS_MAX; i++) {
@@ -46,18 +53,12 @@ void lg_pace_init(lg_pace *p, const lg_pace_settings *set)
 
 void lg_pace_start(lg_pace *p)
 {
-    bool was_paused = p->paused;
-
-    p->paused = p->given_up = false;
+    p->given_up = false;
     p->barren = 0;
-    p->backoff = BACKOFF_MIN;
+    p->patience = 1; // another text: where the last reply did not pay, this one may be tried sooner
     p->probe = 0;
     p->n_spec = 0;
     p->since_plain = 0;
-    if (was_paused) { // the last reply did not pay: this one starts with a probe
-        p->paused = true;
-        p->wait = 0;
-    }
 }
 
 // The mean of the first values, then one that forgets.
@@ -161,6 +162,54 @@ static bool plain_is_due(const lg_pace *p)
     return p->since_plain >= (p->n_plain < WARM_PLAIN ? PLAIN_EVERY_WARM : PLAIN_EVERY);
 }
 
+// What a round of n drafts costs when all are verified, in plain steps.
+static double round_price(const lg_pace *p, int n)
+{
+    return (lg_pace_cost_at(&p->draft, n) + lg_pace_cost_at(&p->verify, n + 1) + p->other_us) /
+           (p->plain_us * (double)p->set.pause_margin);
+}
+
+// Of a probe: the shortest that could pay for more than itself; 0: none could.
+static int probe_length(const lg_pace *p, int max)
+{
+    for (int n = 1; n <= max; n++)
+        if (n + 1 >= HOPE * round_price(p, n))
+            return n;
+    return 0;
+}
+
+// Plain steps that a probe loses when it fails.
+static double probe_price(const lg_pace *p)
+{
+    int n = probe_length(p, p->set.max);
+
+    return n > 0 && longest_timed(&p->draft) > 0 ? fmax(0, round_price(p, n) - 1) : 1;
+}
+
+double lg_pace_rest(const lg_pace *p)
+{
+    return fmax(0, (p->patience * probe_price(p) - p->purse) / EARN);
+}
+
+// Drafts of the coming round, at most `max`, by what is known.
+static int choose_length(const lg_pace *p, int max)
+{
+    int timed = longest_timed(&p->draft), best, hope;
+    double rate;
+
+    if (timed == 0)
+        return max < FIRST_DRAFTS ? max : FIRST_DRAFTS;
+    hope = p->paused ? probe_length(p, max) : 0;
+    if (max > 2 * timed)
+        max = 2 * timed;
+    best = best_length(p, max, &rate);
+    if (p->rounds % EXPLORE_EVERY == EXPLORE_EVERY - 1)
+        best = 2 * best < max ? 2 * best : max;
+    if (best < hope)
+        best = hope < max ? hope : max;
+    return best;
+}
+
 int lg_pace_plan(lg_pace *p, int room)
 {
     int max = p->set.max < room ? p->set.max : room;
@@ -169,27 +218,15 @@ int lg_pace_plan(lg_pace *p, int room)
         return 0;
     if (p->set.pause_margin <= 0)
         return max;
-    if (p->paused) {
-        if (p->probe == 0 && p->wait > 0)
+    if (p->paused && p->probe == 0) {
+        if (lg_pace_rest(p) > 0)
             return 0;
-        if (p->probe == 0) {
-            p->probe = PROBE_ROUNDS;
-            p->probe_us = p->probe_tokens = 0;
-        }
-    } else if (plain_is_due(p)) {
+        p->probe = PROBE_ROUNDS;
+        p->probe_us = p->probe_tokens = 0;
+    } else if (!p->paused && plain_is_due(p)) {
         return 0;
     }
-    int timed = longest_timed(&p->draft), best;
-    double rate;
-
-    if (timed == 0)
-        return max < FIRST_DRAFTS ? max : FIRST_DRAFTS;
-    if (max > 2 * timed)
-        max = 2 * timed;
-    best = best_length(p, max, &rate);
-    if (p->rounds % EXPLORE_EVERY == EXPLORE_EVERY - 1)
-        best = 2 * best < max ? 2 * best : max;
-    return best;
+    return choose_length(p, max);
 }
 
 int lg_pace_keep(const lg_pace *p, const float *confidence, int n)
@@ -294,43 +331,59 @@ static void record_verified(lg_pace *p, const lg_pace_round *r)
     p->since_plain++;
 }
 
-// Whether to pause, to go on pausing, or to resume.
-static void judge(lg_pace *p, const lg_pace_round *r)
+// What the round won or lost, and what its tokens earned.
+static void account(lg_pace *p, const lg_pace_round *r)
 {
     double limit = p->plain_us * (double)p->set.pause_margin;
 
-    if (p->set.pause_margin <= 0 || p->n_plain == 0)
-        return;
-    if (!p->paused) {
-        double loss = p->spec_us / (limit * p->spec_tokens), rate;
-        (void)best_length(p, p->set.max, &rate);
-        if (rate * limit > 1.05) // a longer block than those so far would pay
-            return;
-        if (r->drafted > 0 &&
-            (p->n_spec >= WARM_SPEC ? loss > 1 : p->n_spec >= WARM_HOPELESS && loss > 1.2)) {
-            p->paused = true;
-            p->wait = p->backoff;
-        }
-        return;
-    }
-    if (p->probe == 0) {
-        p->wait -= r->tokens;
-        return;
-    }
+    if (r->drafted > 0)
+        p->purse += r->tokens - round_cost(p, r) / limit;
+    p->purse += EARN * r->tokens - fmin(1, (double)r->context_us / limit);
+    if (p->purse > PURSE_MAX)
+        p->purse = PURSE_MAX;
+}
+
+static void judge_probe(lg_pace *p, const lg_pace_round *r)
+{
+    double limit = p->plain_us * (double)p->set.pause_margin;
+
     p->probe_us += r->drafted > 0 ? round_cost(p, r) : p->plain_us;
     p->probe_tokens += r->tokens;
+    if (p->probe_us > limit * p->probe_tokens) { // lost: not another round of it
+        p->probe = 0;
+        p->patience = fmin(2 * p->patience, PATIENCE_MAX);
+        return;
+    }
     if (--p->probe > 0)
         return;
-    if (p->probe_us <= limit * p->probe_tokens) {
-        p->paused = false;
-        p->backoff = BACKOFF_MIN;
-        p->spec_us = p->probe_us / PROBE_ROUNDS;
-        p->spec_tokens = p->probe_tokens / PROBE_ROUNDS;
-        p->n_spec = WARM_SPEC;
-    } else {
-        p->wait = p->backoff;
-        p->backoff = p->backoff * 2 < BACKOFF_MAX ? p->backoff * 2 : BACKOFF_MAX;
+    if (p->probe_us * RESUME > limit * p->probe_tokens)
+        return;
+    p->paused = false;
+    p->patience = 1;
+    p->spec_us = p->probe_us / PROBE_ROUNDS;
+    p->spec_tokens = p->probe_tokens / PROBE_ROUNDS;
+    p->n_spec = WARM_SPEC;
+}
+
+// Whether to pause, to go on pausing, or to resume.
+static void judge(lg_pace *p, const lg_pace_round *r)
+{
+    double limit = p->plain_us * (double)p->set.pause_margin, rate;
+
+    if (p->set.pause_margin <= 0 || p->n_plain == 0)
+        return;
+    account(p, r);
+    if (p->paused) {
+        if (p->probe > 0)
+            judge_probe(p, r);
+        return;
     }
+    if (r->drafted == 0 || p->spec_us <= limit * p->spec_tokens)
+        return;
+    (void)best_length(p, p->set.max, &rate);
+    // while the purse lasts, a longer block than those so far may be worth its way
+    if (p->purse < 0 || (p->n_spec >= WARM_SPEC && rate * limit <= 1.05))
+        p->paused = true;
 }
 
 bool lg_pace_record(lg_pace *p, const lg_pace_round *r)

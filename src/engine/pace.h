@@ -41,8 +41,9 @@ typedef struct lg_pace {
     double spec_us, spec_tokens, plain_us;
     int n_spec, n_plain, since_plain;
     bool paused;
-    int64_t backoff, wait; /* tokens until the next probe */
-    int probe;             /* rounds of the probe that are still to come */
+    double purse;    /* plain steps that drafting may lose yet; below 0 it pauses */
+    double patience; /* the next probe starts when the purse holds so many times its price */
+    int probe;       /* rounds of the probe that are still to come */
     double probe_us, probe_tokens;
     /* health: rounds of three and more drafts of this reply, while none was accepted */
     int barren;
@@ -64,10 +65,14 @@ typedef struct lg_pace_round {
     int drafted, kept, compared, accepted, tokens;
     const float *confidence; /* of the kept ones */
     uint64_t draft_us, verify_us, total_us;
+    uint64_t context_us; /* beside these: rows for the drafter's context in a plain step or before drafts */
 } lg_pace_round;
 /* True once, when nothing was accepted for so long that something must be wrong; drafting then rests until
  * the next reply. */
 bool lg_pace_record(lg_pace *p, const lg_pace_round *r);
+
+/* While paused: tokens that will pass before the next probe, at least. */
+double lg_pace_rest(const lg_pace *p);
 
 /* Estimated cost of a width; 0: no width was timed yet. */
 double lg_pace_cost_at(const lg_pace_cost *c, int width);

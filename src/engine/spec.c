@@ -2,7 +2,8 @@
  * engine/spec: see spec.h. Engine thread. After opening nothing allocates.
  *
  * What surprises: while drafting is paused, the taps of single steps are kept on the host and enter the
- * context many at a time: making context row by row for nobody costs a plain step up to a twentieth.
+ * context many at a time: making context row by row for nobody costs a plain step up to a twentieth. Where
+ * even that is dear and the pause will outlast them they are dropped; the context then begins anew.
  */
 #include "engine/spec.h"
 
@@ -10,8 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine_int.h"
+
+#define DEAR 0.005 /* of a plain step, for a row of context that may never be used */
 
 enum { HELD_MAX = 64 }; // rows that wait on the host
 
@@ -25,6 +29,8 @@ struct lg_spec {
     int64_t held_pos;
     int n_held, max_held;
     bool holding;
+    double row_us; // of one row among many that enter the context; 0: not measured yet
+    uint64_t context_ns; // of all since the last ask
     float logit[LG_DRAFT_ROWS_MAX], lse[LG_DRAFT_ROWS_MAX];
     int32_t out_rows[LG_DRAFT_ROWS_MAX];
     lg_pace pace;
@@ -168,6 +174,7 @@ bool lg_spec_wants(const lg_spec *s, int64_t end)
 static lg_status inject(lg_engine *e, int64_t pos, int n, lg_err *err)
 {
     lg_spec *s = e->spec;
+    uint64_t start = lg_now_ns();
     int skip = lg_kv_draft_skip(&e->kv, pos, n);
 
     if (skip < n) {
@@ -176,7 +183,16 @@ static lg_status inject(lg_engine *e, int64_t pos, int n, lg_err *err)
         LG_TRY(lg_dflash_inject(e->b, &s->draft, e->kv.cls, &e->work, &s->work, &step, err));
     }
     lg_kv_draft_commit(&e->kv, n - skip);
+    s->context_ns += lg_now_ns() - start;
     return LG_OK;
+}
+
+uint64_t lg_spec_context_us(lg_spec *s)
+{
+    uint64_t us = s->context_ns / 1000;
+
+    s->context_ns = 0;
+    return us;
 }
 
 void lg_spec_hold(lg_spec *s)
@@ -189,10 +205,22 @@ static lg_status inject_held(lg_engine *e, lg_err *err)
     lg_spec *s = e->spec;
     int n = s->n_held;
     lg_mem taps = {.p = e->work.taps.p, .bytes = (size_t)n * tap_floats(s) * sizeof(float)};
+    uint64_t start = lg_now_ns();
 
     s->n_held = 0;
     LG_TRY(e->b->ops->upload(e->b, &taps, 0, s->held, taps.bytes, err));
-    return inject(e, s->held_pos, n, err);
+    LG_TRY(inject(e, s->held_pos, n, err));
+    if (n == s->max_held) {
+        double us = (double)(lg_now_ns() - start) / 1e3 / n;
+        s->row_us = s->row_us == 0 || us < s->row_us ? us : s->row_us + 0.1 * (us - s->row_us);
+    }
+    return LG_OK;
+}
+
+// Rows of context that are worth less than they cost: no draft comes before as many more are there.
+static bool are_dear(const lg_spec *s)
+{
+    return s->holding && s->row_us > DEAR * s->pace.plain_us && lg_pace_rest(&s->pace) > s->max_held;
 }
 
 lg_status lg_spec_flush(lg_engine *e, lg_err *err)
@@ -218,7 +246,13 @@ lg_status lg_spec_absorb(lg_engine *e, int64_t pos, int n, lg_err *err)
     LG_TRY(e->b->ops->download(e->b, e->work.taps.p, s->held + (size_t)s->n_held * row,
                                (size_t)n * row * sizeof(float), err));
     s->n_held += n;
-    return !s->holding || s->n_held == s->max_held ? inject_held(e, err) : LG_OK;
+    if (s->holding && s->n_held < s->max_held)
+        return LG_OK;
+    if (are_dear(s)) {
+        s->n_held = 0;
+        return LG_OK;
+    }
+    return inject_held(e, err);
 }
 
 int lg_spec_room(const lg_engine *e, int64_t room)

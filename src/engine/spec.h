@@ -63,5 +63,7 @@ LG_NODISCARD lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, a
                                       lg_err *err);
 
 lg_pace *lg_spec_pace(lg_spec *s);
+/* Time that rows took on their way into the context since the last ask, as far as the host waited for it. */
+uint64_t lg_spec_context_us(lg_spec *s);
 
 #endif
