@@ -79,7 +79,7 @@ static void ignore(void *ctx, const lg_event *ev)
     (void)ev;
 }
 
-// Every other reply may not end by itself: it is long, and chosen from full rows.
+// Every other reply is raw and may not end by itself: it is long, and chosen from full rows.
 static lg_gen_params how(const lg_engine *e, int i, int64_t tokens)
 {
     static lg_logit_bias never[2] = {{.bias = -100}, {.bias = -100}};
@@ -96,6 +96,7 @@ static lg_gen_params how(const lg_engine *e, int i, int64_t tokens)
     never[0].id = sp->eos;
     never[1].id = sp->eot;
     if (i % 2) {
+        p.reply = (lg_reply_params){.raw = true};
         p.sampling.bias = never;
         p.sampling.n_bias = 2;
     }
@@ -126,7 +127,8 @@ static lg_status compare(lg_engine *plain, lg_engine *spec, int i, int64_t token
         lg_gen_params p = how(plain, i + turn, tokens);
 
         want.n = got.n = more.n = 0;
-        p.reply.thinking = p.reply.open_reasoning = i % 3 == 1;
+        if (!p.reply.raw)
+            p.reply.thinking = p.reply.open_reasoning = i % 3 == 1;
         set_policy(spec, 2 * i + turn);
         st = lg_generate(plain, prompt.p, prompt.n, &p, &a, &want, err);
         if (st == LG_OK)
