@@ -98,11 +98,13 @@ static void linear_once(gpu *g, int n_in, int rows, const lg_qtype *types, int n
 
 void gpu_case_linear(gpu *g)
 {
-    static const int rows[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 150}, widths[] = {256, 768, 1024, 3072};
+    static const int rows[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 97, 130, 161, 192, 400},
+                     widths[] = {256, 768, 1024, 3072};
+    enum { ROWS = sizeof rows / sizeof *rows };
     lg_qtype types[LG_PARTS_MAX];
 
     for (int t = 0; t < 17; t++)
-        for (int i = 0; i < 10; i++) {
+        for (int i = 0; i < ROWS; i++) {
             int n_in = widths[(t + i) % 4];
             types[0] = gpu_types[t];
             kc_label(&g->k, "linear/%s n_in %d rows %d", lg_qtype_get((uint32_t)types[0])->name, n_in,
@@ -117,7 +119,7 @@ void gpu_case_linear(gpu *g)
         }
     for (int i = 0; i < 30; i++) {
         static const int odd[] = {32, 96, 288, 512, 7, 100};
-        int n_in = odd[kc_int(&g->k, 0, 5)], n = kc_int(&g->k, 1, 4), r = rows[kc_int(&g->k, 0, 9)];
+        int n_in = odd[kc_int(&g->k, 0, 5)], n = kc_int(&g->k, 1, 4), r = rows[kc_int(&g->k, 0, ROWS - 1)];
         for (int p = 0; p < n; p++)
             types[p] = any_type(g, n_in);
         kc_label(&g->k, "linear/mixed n_in %d rows %d parts %d", n_in, r, n);
@@ -139,21 +141,24 @@ typedef struct moe_run {
 static void ffn_row(const moe_run *m, const wt *w, int expert, int r, double *y, double *slack)
 {
     int ffn = w[0].w.n_out;
+    // int8 codes between EXACT_ROWS and CODE_ROWS: all three, or none
+    bool codes = takes_codes(&w[0]) && w[1].type == w[0].type && takes_codes(&w[2]);
+    int rows = m->rows > EXACT_ROWS && !codes ? CODE_ROWS + 1 : m->rows;
     double *a = malloc((size_t)(m->hidden + ffn) * 2 * sizeof *a), *b = a + m->hidden, size, up_size;
     double *mid = b + m->hidden;
     float *f = malloc((size_t)ffn * sizeof *f);
 
     LG_ASSERT(a && f);
-    round_acts(&w[0], m->rows, dev_row(&m->h, r), m->hidden, a);
-    round_acts(&w[1], m->rows, dev_row(&m->h, r), m->hidden, b);
+    round_acts(&w[0], rows, dev_row(&m->h, r), m->hidden, a);
+    round_acts(&w[1], rows, dev_row(&m->h, r), m->hidden, b);
     for (int i = 0; i < ffn; i++) {
-        double gate = product(&w[0], m->rows, expert, i, a, &size),
-               up = product(&w[1], m->rows, expert, i, b, &up_size);
+        double gate = product(&w[0], rows, expert, i, a, &size),
+               up = product(&w[1], rows, expert, i, b, &up_size);
         f[i] = (float)(gate / (1.0 + exp(-gate)) * up);
     }
-    round_acts(&w[2], m->rows, f, ffn, mid);
+    round_acts(&w[2], rows, f, ffn, mid);
     for (int o = 0; o < m->hidden; o++) {
-        y[o] = product(&w[2], m->rows, expert, o, mid, &size);
+        y[o] = product(&w[2], rows, expert, o, mid, &size);
         slack[o] = size;
     }
     free(a);
@@ -248,7 +253,7 @@ static void moe_once(gpu *g, moe_run *m, const lg_qtype *types, bool routed, boo
                                 i == 2 ? m->hidden : m->ffn_shared, 1, 0);
     run_moe(g, m, routed, shared, 0, m->rows, &m->out);
     dev_fetch(g, &m->out);
-    for (int r = 0; r < m->rows; r += m->rows > 20 ? 7 : 1)
+    for (int r = 0; r < m->rows; r += m->rows > 200 ? 37 : m->rows > 20 ? 7 : 1)
         check_moe_row(g, m, routed, shared, r);
     dev_check_pad(g, &m->out, "moe");
     if (m->rows <= EXACT_ROWS) {
@@ -270,21 +275,21 @@ static void moe_once(gpu *g, moe_run *m, const lg_qtype *types, bool routed, boo
 
 void gpu_case_moe(gpu *g)
 {
-    static const int rows[] = {1, 2, 4, 5, 16, 17, 40, 150}, widths[] = {256, 512, 96, 1024};
+    static const int rows[] = {1, 2, 4, 5, 16, 17, 40, 64, 150, 400}, widths[] = {256, 512, 96, 1024};
     static const lg_qtype fast[] = {LG_Q4_K, LG_Q8_0, LG_Q6_K, LG_Q5_K, LG_F16, LG_F32};
 
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 50; i++) {
         moe_run m = {.hidden = widths[kc_int(&g->k, 0, 2)], .ffn = widths[kc_int(&g->k, 0, 2)],
                      .ffn_shared = widths[kc_int(&g->k, 0, 3)], .n_expert = kc_int(&g->k, 6, 40),
-                     .k = kc_int(&g->k, 1, 6), .rows = rows[i % 8]};
+                     .k = kc_int(&g->k, 1, 6), .rows = rows[i % 10]};
         lg_qtype types[6];
         int parts = kc_int(&g->k, 0, 3);
 
         for (int t = 0; t < 6; t++) {
             int n_in = t == 2 ? m.ffn : t == 5 ? m.ffn_shared : m.hidden;
             types[t] = any_type(g, n_in);
-            if (i < 24 && fits(fast[i / 8 * 2], n_in)) // the mixes of published files
-                types[t] = t == 2 && fits(fast[i / 8 * 2 + 1], n_in) ? fast[i / 8 * 2 + 1] : fast[i / 8 * 2];
+            if (i < 30 && fits(fast[i / 10 * 2], n_in)) // the mixes of published files
+                types[t] = t == 2 && fits(fast[i / 10 * 2 + 1], n_in) ? fast[i / 10 * 2 + 1] : fast[i / 10 * 2];
             if (t % 3 == 1 && kc_int(&g->k, 0, 3))
                 types[t] = types[t - 1]; // gate and up are mostly of one type
         }

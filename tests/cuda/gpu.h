@@ -11,7 +11,7 @@
 
 #include "kcheck/kcheck.h"
 
-enum { EXACT_ROWS = 16, PAD = 3 };
+enum { EXACT_ROWS = 16, CODE_ROWS = 64, PAD = 3 };
 
 /* A tensor on the device with its host copy: rows * stride floats, PAD columns behind the last. */
 typedef struct dev {
@@ -56,7 +56,8 @@ void wt_free(gpu *g, wt *w);
 void gpu_begin(gpu *g, lg_step *s);
 void gpu_end(gpu *g);
 
-/* What the backend multiplies with: `rows` decides the form, the weight whether it is f32. */
+/* What the backend multiplies with: `rows` and the weight decide between int8 codes, bf16 and f32. */
+bool takes_codes(const wt *w); /* with EXACT_ROWS < rows <= CODE_ROWS */
 void round_acts(const wt *w, int rows, const float *x, int n, double *out);
 /* y = row `expert`, `out` of w times x (rounded); *size gets the sum of |terms|. */
 double product(const wt *w, int rows, int expert, int out, const double *x, double *size);
@@ -66,6 +67,7 @@ void check_near(gpu *g, double got, double want, double bound, const char *what,
 void gpu_case_linear(gpu *g);
 void gpu_case_moe(gpu *g);
 void gpu_case_route(gpu *g);
+void gpu_case_layer(gpu *g);
 void gpu_case_attention(gpu *g);
 void gpu_case_small(gpu *g);
 void gpu_case_synth(gpu *g);

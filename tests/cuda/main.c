@@ -15,6 +15,7 @@ static const struct {
 } cases[] = {
     {"synth", gpu_case_synth}, {"small", gpu_case_small},         {"linear", gpu_case_linear},
     {"moe", gpu_case_moe},     {"attention", gpu_case_attention}, {"route", gpu_case_route},
+    {"layer", gpu_case_layer},
 };
 
 int main(int argc, char **argv)

@@ -171,9 +171,19 @@ static bool is_float_type(lg_qtype t)
     return t == LG_F32 || t == LG_F16 || t == LG_BF16;
 }
 
+bool takes_codes(const wt *w)
+{
+    return (w->type == LG_Q8_0 || w->type == LG_Q4_K || w->type == LG_Q6_K) && w->w.n_in % 256 == 0;
+}
+
+static bool is_codes(const wt *w, int rows)
+{
+    return rows <= EXACT_ROWS || (rows <= CODE_ROWS && takes_codes(w));
+}
+
 void round_acts(const wt *w, int rows, const float *x, int n, double *out)
 {
-    bool exact = rows <= EXACT_ROWS;
+    bool exact = is_codes(w, rows);
 
     for (int i = 0; i < n; i++)
         out[i] = (double)x[i];
@@ -195,7 +205,7 @@ void round_acts(const wt *w, int rows, const float *x, int n, double *out)
 double product(const wt *w, int rows, int expert, int out, const double *x, double *size)
 {
     const float *f = w->f + ((size_t)expert * (size_t)w->w.n_out + (size_t)out) * (size_t)w->w.n_in;
-    bool bf16 = rows > EXACT_ROWS && !is_f32(w) && w->w.n_in % 32 == 0;
+    bool bf16 = !is_codes(w, rows) && !is_f32(w) && w->w.n_in % 32 == 0;
     double sum = 0.0, total = 0.0, scale = (double)w->w.scale * (w->scale ? (double)w->scale[expert] : 1.0);
 
     for (int i = 0; i < w->w.n_in; i++) {

@@ -72,6 +72,52 @@ DEV void flash_store(const attn_args &a, int row, int col, int t, float inverse,
 }
 
 // A block a (tile of 128 queries, KV head); query m of a KV head is head m % group of row m / group.
+template <int HALF>
+DEV void split_store(float *node, int t, float max, float sum, const float (&acc)[16][4])
+{
+    if (t == 0)
+        *(float2 *)node = make_float2(max, sum);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+#pragma unroll
+            for (int k = 0; k < 8; k += 4)
+                *(float4 *)(node + SPLIT_AT + 64 * i + 8 * (2 * t + e) + k) =
+                    make_float4(acc[8 * i + k][2 * HALF + e], acc[8 * i + k + 1][2 * HALF + e],
+                                acc[8 * i + k + 2][2 * HALF + e], acc[8 * i + k + 3][2 * HALF + e]);
+}
+
+// A block a (query head, row), a thread a dimension: the nodes of a query in order, the gate, and the result,
+// also as the next product wants it.
+static __global__ void __launch_bounds__(HEAD)
+    attn_split_join_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
+{
+    int head = blockIdx.x, row = blockIdx.y, i = threadIdx.x, col = head * HEAD + i;
+    float max = -INFINITY, sum = 0.0f, acc = 0.0f;
+
+    pdl_wait();
+    if (row >= step_rows(step, a.rows))
+        return;
+    const float *node = split_at(a, row, head, 0);
+    for (int s = 0; s < a.splits; s++)
+        max = fmaxf(max, node[s * SPLIT_FLOATS]);
+    for (int s = 0; s < a.splits; s++, node += SPLIT_FLOATS) {
+        float w = __expf(node[0] - max); // 0 for a split that the row does not see
+        sum = fmaf(w, node[1], sum);
+        acc = fmaf(w, node[SPLIT_AT + i], acc);
+    }
+    float v = acc / sum;
+    if (a.gate)
+        v *= softplus(a.gate[(size_t)row * (size_t)a.gate_stride + (size_t)(a.elem_gate ? col : head)]);
+    a.out[(size_t)row * (size_t)a.out_stride + (size_t)col] = v;
+    size_t cols = (size_t)a.n_head * HEAD;
+    if (a.quantise && !a.codes)
+        ((__nv_bfloat16 *)a.acts.bf16)[(size_t)row * cols + (size_t)col] = __float2bfloat16_rn(v);
+    else if (a.quantise)
+        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32, v);
+}
+
 template <int TYPE>
 static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     attn_flash_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
@@ -93,6 +139,11 @@ static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     bool has_a = m_a < rows * a.group, has_b = m_b < rows * a.group;
     long long tile0 = first_visible(a.kv, pos + m0 / a.group) / LG_KV_BLOCK,
               tiles = (end - 1) / LG_KV_BLOCK + 1;
+    if (a.splits > 0) {
+        long long n = tiles - tile0;
+        tiles = tile0 + n * (blockIdx.z + 1) / a.splits;
+        tile0 += n * blockIdx.z / a.splits;
+    }
     // what the rows of this warp can see, to leave out whole tiles and masks
     int w_first = min((m0 + warp * 16) / a.group, rows - 1),
         w_last = min((m0 + warp * 16 + 15) / a.group, rows - 1);
@@ -105,7 +156,8 @@ static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
 #pragma unroll
     for (int j = 0; j < 16; j++)
         acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
-    load_tile<TYPE>(a, kv_head, tile0 * LG_KV_BLOCK, smem, smem + 2 * TILE, end);
+    if (tile0 < tiles)
+        load_tile<TYPE>(a, kv_head, tile0 * LG_KV_BLOCK, smem, smem + 2 * TILE, end);
     for (long long tile = tile0; tile < tiles; tile++) {
         int stage = (int)(tile - tile0) & 1;
         uint8_t *sk = smem + stage * TILE, *sv = smem + 2 * TILE + stage * TILE;
@@ -179,6 +231,13 @@ static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     }
     sum_a = quad_sum(sum_a);
     sum_b = quad_sum(sum_b);
+    if (a.splits > 0) {
+        if (has_a)
+            split_store<0>(split_at(a, row_a, col_a / HEAD, blockIdx.z), t, max_a, sum_a, acc);
+        if (has_b)
+            split_store<1>(split_at(a, row_b, col_b / HEAD, blockIdx.z), t, max_b, sum_b, acc);
+        return;
+    }
     if (has_a)
         flash_store<0>(a, row_a, col_a, t, 1.0f / sum_a, acc);
     if (has_b)
@@ -255,16 +314,32 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
             __float2bfloat16_rn(v);
 }
 
+// How many pieces the keys are cut into, so that few rows at a long context fill the card; 0: none.
+static int splits_of(const lg_cu *c, const attn_args &a, int rows)
+{
+    int tile = lg_cu_attn_wgmma_queries(c) > 0 ? lg_cu_attn_wgmma_queries(c) : (int)FLASH_ROWS;
+    int blocks = ceil_div((int64_t)rows * a.group, tile) * a.kv.n_kv_head;
+    int64_t keys = a.kv.window > 0 && a.kv.window + rows < c->ctx ? a.kv.window + rows : c->ctx;
+    int splits = c->sms / blocks, most = ceil_div(keys, 4 * LG_KV_BLOCK);
+    size_t each = (size_t)rows * (size_t)a.n_head * SPLIT_FLOATS;
+    size_t room = lg_cu_attn_floats(c->ctx, c->max_head, HEAD) / each;
+
+    splits = splits < most ? splits : most;
+    splits = (size_t)splits < room ? splits : (int)room;
+    return splits > 1 ? splits : rows <= LG_CU_CODE_ROWS && room > 0 ? 1 : 0;
+}
+
 template <int TYPE> static void run_flash(lg_cu *c, const attn_args &a, int rows)
 {
     size_t smem = 4 * LG_KV_BLOCK * 256;
     cudaError_t e =
         cudaFuncSetAttribute(attn_flash_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    int tiles = ceil_div((int64_t)rows * a.group, FLASH_ROWS);
 
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;
     launch(c, attn_flash_kernel<TYPE>,
-           dim3((unsigned)ceil_div((int64_t)rows * a.group, FLASH_ROWS), (unsigned)a.kv.n_kv_head),
+           dim3((unsigned)tiles, (unsigned)a.kv.n_kv_head, a.splits > 0 ? (unsigned)a.splits : 1u),
            32 * FLASH_WARPS, smem, a, c->step);
 }
 
@@ -301,9 +376,16 @@ void lg_cu_attention(lg_cu *c, const lg_cu_attn *op, bool quantise)
     a.kv = kv_of(c, op->kv, op->kv_layer);
     bool tensor = op->kv->head_dim == HEAD && op->kv->type != LG_F32 && op->q.stride % 4 == 0 &&
                   ((uintptr_t)op->q.p & 15) == 0;
-    if (tensor && op->kv->type == LG_F16)
-    if (rows <= LG_CU_EXACT_ROWS)
-        lg_cu_attn_few(c, a, tensor, rows);
+    if (rows <= LG_CU_EXACT_ROWS) {
+        lg_cu_attn_few(c, a, op->qkv, tensor, rows);
+        return;
+    }
+    a.codes = rows <= LG_CU_CODE_ROWS;
+    a.splits = tensor ? splits_of(c, a, rows) : 0;
+    bool later = a.quantise && a.codes && a.splits == 0; // only the join makes codes
+    a.quantise = a.quantise && !later;
+    if (tensor && lg_cu_attn_wgmma_queries(c) > 0)
+        lg_cu_attn_wgmma(c, a, rows);
     else if (tensor && op->kv->type == LG_F16)
         run_flash<LG_F16>(c, a, rows);
     else if (tensor)
@@ -311,4 +393,8 @@ void lg_cu_attention(lg_cu *c, const lg_cu_attn *op, bool quantise)
     else
         launch(c, attn_slow_kernel, dim3((unsigned)a.n_head, (unsigned)rows), 32 * PLAIN_WARPS, 0, a,
                c->step);
+    if (a.splits > 0)
+        launch(c, attn_split_join_kernel, dim3((unsigned)a.n_head, (unsigned)rows), HEAD, 0, a, c->step);
+    if (later)
+        lg_cu_quantise(c, &op->out);
 }

@@ -26,7 +26,8 @@ struct attn_args {
     const float *gate;
     int q_stride, out_stride, gate_stride, n_head, group, rows, max_spans;
     int row0; // first row of this launch; nodes count from it
-    bool elem_gate, quantise;
+    int splits; // of the keys in attention.cu; 0: none, results are written at once
+    bool elem_gate, quantise, codes; // codes: to int8 runs rather than to bf16 (attention.cu)
     lg_cu_acts acts;
     float scale;
     kv_args kv;
@@ -140,6 +141,19 @@ DEV float quad_sum(float v)
     return v + __shfl_xor_sync(0xFFFFFFFFu, v, 2);
 }
 
-void lg_cu_attn_few(lg_cu *c, const attn_args &a, bool tensor, int rows); // attn_few.cu
+// The node of a query's keys in one split: max, sum, two unused, then HEAD sums.
+enum { SPLIT_AT = 4, SPLIT_FLOATS = HEAD + SPLIT_AT };
+
+DEV float *split_at(const attn_args &a, int row, int head, int split)
+{
+    return a.part + (((size_t)row * (size_t)a.n_head + (size_t)head) * (size_t)a.splits + (size_t)split) *
+                        SPLIT_FLOATS;
+}
+
+// attn_wgmma.cu: queries of a block; 0: not on this card
+int lg_cu_attn_wgmma_queries(const lg_cu *c);
+void lg_cu_attn_wgmma(lg_cu *c, const attn_args &a, int rows);
+// attn_few.cu; qkv: q, k and v are as projected, or NULL
+void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows);
 
 #endif

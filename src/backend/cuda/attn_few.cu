@@ -1,13 +1,19 @@
 /*
  * backend/cuda/attn_few: attention of up to LG_CU_EXACT_ROWS rows.
  *
- * Keys are cut into spans of LG_CU_SPAN positions at multiples of it. A block takes one (KV head, span, row):
- * the query heads of the KV head are the rows of tensor core tiles, so K and V are read once, straight into
- * fragments; its node (max, sum, acc) goes to scratch, and a second launch joins the nodes of a query in a fixed order,
- * applies the gate and quantises the result. Nothing depends on how many rows a step has. f32 caches and head
- * sizes other than 128 take a plain kernel that gives each query head a warp.
+ * What a row sees is cut into nodes, whose length follows from its position alone: so that a long context gives
+ * each multiprocessor a block. A block takes one (KV head, node, row): the query heads of the KV head are the
+ * rows of a tensor core tile, and K and V are read once, by cp.async, each warp KEYS keys at a time into a ring
+ * of its own. Its node (max, sum, acc) goes to scratch; the last block of a KV head joins the nodes in order,
+ * applies the gate and quantises the result. For one row the kernel also does what qkv.cu does, so that a
+ * layer's attention is one launch, which asks for old keys while the projections still run. Nothing depends on
+ * how many rows a step has.
+ *
+ * f32 caches and head sizes other than 128 take a plain kernel over spans of LG_CU_SPAN positions that gives
+ * each query head a warp, and a launch that joins its nodes.
  */
 #include "backend/cuda/attention.cuh"
+#include "backend/cuda/stream.cuh"
 
 enum { Q_ROWS = 16 };
 
@@ -148,148 +154,443 @@ static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, con
 /* ---- tensor cores ---- */
 
 enum {
-    SPAN_WARPS = 8,
-    WARP_KEYS = LG_CU_SPAN / SPAN_WARPS,
-    KEY_TILES = WARP_KEYS / 8,
-    ACC_STRIDE = HEAD + 4
+    FEW_WARPS = 8,
+    KEYS = 16,                     // that a warp takes at a time
+    NODE_KEYS = KEYS * FEW_WARPS,  // a node is a multiple of this
+    NODES = 32,                    // of a row, but for a rest
+    STAGES = 3,
+    STAGE = KEYS * 2 * HEAD,       // bytes of K or of V of so many keys
+    RING = STAGES * STAGE,
+    NODE_FLOATS = HEAD + 4,        // max, sum, two of nothing, acc
+    Q_FRAGMENTS = 8 * 32 * 16,     // bytes
+    HEADS_ROOM = Q_ROWS + 2,       // heads in shared memory: the queries, K, V
+    FEW_SMEM = FEW_WARPS * RING + Q_FRAGMENTS + HEADS_ROOM * HEAD * 4,
 };
 
-// Scores of a warp's keys to probabilities, each row against its own largest; keys outside [from, to) get
-// none.
-DEV void span_softmax(float (&s)[KEY_TILES][4], int from, int to, int t, unsigned (&prob)[KEY_TILES][2],
-                      float &max_a, float &max_b, float &sum_a, float &sum_b)
+struct few_args {
+    attn_args a;
+    // the projections' K and V of the one row, to be normed, turned and stored; k NULL: that is done
+    const float *k, *v, *q_norm, *k_norm, *table;
+    float eps;
+    int half, nodes; // pairs that turn; how many nodes a long row is cut into
+    int *arrived;    // [row][block of heads]
+};
+
+// What a row's position says: [base, p] in nodes of `keys`.
+struct node_plan {
+    long long p, lo, base;
+    int keys, count;
+};
+
+DEV node_plan plan_of(const few_args &f, long long p)
 {
-#pragma unroll
-    for (int n = 0; n < KEY_TILES; n++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            int key = 8 * n + 2 * t + e;
-            bool seen = key >= from && key < to;
-            s[n][e] = seen ? s[n][e] : -INFINITY;
-            s[n][2 + e] = seen ? s[n][2 + e] : -INFINITY;
-            max_a = fmaxf(max_a, s[n][e]);
-            max_b = fmaxf(max_b, s[n][2 + e]);
-        }
-    max_a = quad_max(max_a);
-    max_b = quad_max(max_b);
-#pragma unroll
-    for (int n = 0; n < KEY_TILES; n++) {
-        float x0 = __expf(s[n][0] - max_a), x1 = __expf(s[n][1] - max_a);
-        float y0 = __expf(s[n][2] - max_b), y1 = __expf(s[n][3] - max_b);
-        sum_a += x0 + x1;
-        sum_b += y0 + y1;
-        prob[n][0] = pack_f16(x0, x1);
-        prob[n][1] = pack_f16(y0, y1);
-    }
-    sum_a = quad_sum(sum_a);
-    sum_b = quad_sum(sum_b);
+    node_plan n;
+    unsigned seen; // 32 bits are enough for what a row sees
+
+    n.p = p;
+    n.lo = first_visible(f.a.kv, p);
+    n.base = n.lo / KEYS * KEYS;
+    seen = (unsigned)(p + 1 - n.lo);
+    n.keys = (int)(((seen + (unsigned)f.nodes - 1) / (unsigned)f.nodes + NODE_KEYS - 1) / NODE_KEYS * NODE_KEYS);
+    n.count = (int)((unsigned)(p - n.base) / (unsigned)n.keys) + 1;
+    return n;
 }
 
-// A block a (KV head, span, row); warps share its keys; up to 16 query heads share them.
-template <int TYPE>
-static __global__ void __launch_bounds__(32 * SPAN_WARPS, 2)
-    attn_span_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
+// A row of a stage is a key; 16-byte pieces are permuted so that no load meets a bank twice.
+DEV int k_piece(int key, int piece)
 {
-    extern __shared__ __align__(16) float s_acc[]; // [warp][head][ACC_STRIDE]
-    __shared__ float s_max[SPAN_WARPS][Q_ROWS], s_sum[SPAN_WARPS][Q_ROWS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles;
-    int head0 = kv_head * a.group + (int)blockIdx.y % tiles * Q_ROWS, row = a.row0 + (int)blockIdx.x;
-    int heads = min(Q_ROWS, (kv_head + 1) * a.group - head0);
+    return key * 256 + ((piece ^ (key & 1) << 2) << 4);
+}
 
-    pdl_wait();
-    if (row >= step_rows(step, a.rows))
-        return;
-    long long p = step->pos + row, lo = first_visible(a.kv, p);
-    long long span = (lo / LG_CU_SPAN + blockIdx.z) * LG_CU_SPAN, start = span + warp * WARP_KEYS;
-    if (span > p)
-        return;
-    int from = (int)max(lo - start, 0ll), to = (int)min(p + 1 - start, (long long)WARP_KEYS);
-    float max_a = -INFINITY, max_b = -INFINITY, sum_a = 0.0f, sum_b = 0.0f, acc[16][4];
-    unsigned prob[KEY_TILES][2];
+DEV int v_piece(int key, int piece)
+{
+    return key * 256 + ((piece ^ (key & 6)) << 4);
+}
 
+// All lanes: the KEYS keys at position s, K or V, to a stage; zeros where nothing is visible.
+template <int TYPE>
+DEV void fetch_keys(const few_args &f, const node_plan &n, unsigned to, const uint8_t *tile, long long s, bool v,
+                    int lane)
+{
+    const uint8_t *from = tile + (size_t)(s % LG_KV_BLOCK) * f.a.kv.row_bytes;
+
+    if (TYPE == LG_F16) {
 #pragma unroll
-    for (int j = 0; j < 16; j++)
-        acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0.0f;
-    if (from < to) {
-        size_t in_tile = (size_t)(start % LG_KV_BLOCK) * a.kv.row_bytes;
-        const uint8_t *k = kv_tile(a.kv, start, kv_head, false) + in_tile;
-        const uint8_t *v = kv_tile(a.kv, start, kv_head, true) + in_tile;
-        const float *q = a.q + (size_t)row * (size_t)a.q_stride + (size_t)head0 * HEAD;
-        float s[KEY_TILES][4];
-        unsigned qf[8][4];
-        load_q(g < heads ? q + g * HEAD : NULL, g + 8 < heads ? q + (g + 8) * HEAD : NULL, lane, a.scale, qf);
-#pragma unroll
-        for (int n = 0; n < KEY_TILES; n++) {
-            int key = 8 * n + g;
-            uint4 kf[4] = {};
-            s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
-            if (key >= from && key < to)
-#pragma unroll
-                for (int c = 0; c < 4; c++)
-                    kf[c] = load_kv8<TYPE>(k + (size_t)key * a.kv.row_bytes, 32 * c + 8 * t);
-            qk(s[n], qf, kf);
+        for (int j = 0; j < KEYS / 2; j++) {
+            int key = lane / 16 + 2 * j, piece = lane % 16;
+            copy16_if(to + (v ? v_piece(key, piece) : k_piece(key, piece)), from + key * 256 + piece * 16,
+                      s + key >= n.lo && s + key <= n.p);
         }
-        span_softmax(s, from, to, t, prob, max_a, max_b, sum_a, sum_b);
+        return;
+    }
+    int pieces = ((int)min(n.p + 1 - s, (long long)KEYS) * (HEAD / 32 * 34) + 15) / 16;
+    for (int i = lane; i < pieces; i += 32)
+        copy16(to + i * 16, from + i * 16);
+}
+
+// 8 dimensions from 8 * piece on, of key `key` of a stage.
+template <int TYPE> DEV uint4 stage_at(const uint8_t *stage, int key, int piece, bool v, bool seen)
+{
+    if (TYPE == LG_F16)
+        return *(const uint4 *)(stage + (v ? v_piece(key, piece) : k_piece(key, piece)));
+    return seen ? load_kv8<TYPE>(stage + key * (HEAD / 32 * 34), piece * 8) : make_uint4(0, 0, 0, 0);
+}
+
+// The query fragment of step `s` for a lane: as load_q's.
+DEV uint4 q_fragment(const float *row_a, const float *row_b, int s, int t, float scale)
+{
+    int d = 32 * (s / 2) + 8 * t + 4 * (s % 2);
+    float4 a = row_a ? *(const float4 *)(row_a + d) : make_float4(0, 0, 0, 0);
+    float4 b = row_b ? *(const float4 *)(row_b + d) : make_float4(0, 0, 0, 0);
+
+    return make_uint4(pack_f16(f16_range(a.x * scale), f16_range(a.y * scale)),
+                      pack_f16(f16_range(b.x * scale), f16_range(b.y * scale)),
+                      pack_f16(f16_range(a.z * scale), f16_range(a.w * scale)),
+                      pack_f16(f16_range(b.z * scale), f16_range(b.w * scale)));
+}
+
+// Running maximum, sum and values of a warp, for rows g and g + 8 of its tile.
+struct few_state {
+    float max_a, max_b, sum_a, sum_b, acc[16][4];
+};
+
+// Scores of KEYS keys at position s into the state; their probabilities.
+DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long long s, int t, unsigned (&prob)[4])
+{
+    float top_a = st.max_a, top_b = st.max_b;
+
+    if (s < n.lo || s + KEYS > n.p + 1)
 #pragma unroll
-        for (int n = 0; n < KEY_TILES / 2; n++) {
-            const unsigned pf[4] = {prob[2 * n][0], prob[2 * n][1], prob[2 * n + 1][0], prob[2 * n + 1][1]};
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                uint4 vf[4] = {};
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int key = 16 * n + 2 * t + i % 2 + i / 2 * 8;
-                    if (key >= from && key < to)
-                        vf[i] = load_kv8<TYPE>(v + (size_t)key * a.kv.row_bytes, 64 * h + 8 * g);
-                }
-                pv(*(float(*)[8][4])acc[8 * h], pf, vf);
-            }
+        for (int i = 0; i < 4; i++) {
+            long long key = s + 8 * (i / 2) + 2 * t + i % 2;
+            bool seen = key >= n.lo && key <= n.p;
+            x[i / 2][i % 2] = seen ? x[i / 2][i % 2] : -INFINITY;
+            x[i / 2][2 + i % 2] = seen ? x[i / 2][2 + i % 2] : -INFINITY;
         }
+    top_a = fmaxf(top_a, quad_max(fmaxf(fmaxf(x[0][0], x[0][1]), fmaxf(x[1][0], x[1][1]))));
+    top_b = fmaxf(top_b, quad_max(fmaxf(fmaxf(x[0][2], x[0][3]), fmaxf(x[1][2], x[1][3]))));
+    float base_a = top_a == -INFINITY ? 0.0f : top_a, base_b = top_b == -INFINITY ? 0.0f : top_b;
+    float old_a = __expf(st.max_a - base_a), old_b = __expf(st.max_b - base_b);
+    st.max_a = top_a;
+    st.max_b = top_b;
+    st.sum_a *= old_a;
+    st.sum_b *= old_b;
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+        st.acc[j][0] *= old_a, st.acc[j][1] *= old_a;
+        st.acc[j][2] *= old_b, st.acc[j][3] *= old_b;
     }
-    if (t == 0) {
-        s_max[warp][g] = max_a, s_max[warp][g + 8] = max_b;
-        s_sum[warp][g] = sum_a, s_sum[warp][g + 8] = sum_b;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float x0 = __expf(x[h][0] - base_a), x1 = __expf(x[h][1] - base_a);
+        float y0 = __expf(x[h][2] - base_b), y1 = __expf(x[h][3] - base_b);
+        st.sum_a += x0 + x1;
+        st.sum_b += y0 + y1;
+        prob[2 * h] = pack_f16(x0, x1);
+        prob[2 * h + 1] = pack_f16(y0, y1);
     }
-    __syncthreads();
+}
+
+DEV float *few_node(const few_args &f, int row, int head, int node, int nodes)
+{
+    return f.a.part + (((size_t)row * (size_t)f.a.n_head + (size_t)head) * (size_t)nodes + (size_t)node) *
+                          NODE_FLOATS;
+}
+
+// The block: its warps' states become a node of each head. room: the rings.
+DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warp, int lane)
+{
+    __shared__ float s_max[FEW_WARPS][Q_ROWS], s_sum[FEW_WARPS][Q_ROWS];
+    int g = lane / 4, t = lane % 4;
     float top_a = -INFINITY, top_b = -INFINITY;
-    for (int w = 0; w < SPAN_WARPS; w++) {
+
+    st.sum_a = quad_sum(st.sum_a);
+    st.sum_b = quad_sum(st.sum_b);
+    if (t == 0) {
+        s_max[warp][g] = st.max_a, s_max[warp][g + 8] = st.max_b;
+        s_sum[warp][g] = st.sum_a, s_sum[warp][g + 8] = st.sum_b;
+    }
+    __syncthreads(); // and nobody reads the rings any more
+    for (int w = 0; w < FEW_WARPS; w++) {
         top_a = fmaxf(top_a, s_max[w][g]);
         top_b = fmaxf(top_b, s_max[w][g + 8]);
     }
-    float scale_a = max_a == -INFINITY ? 0.0f : __expf(max_a - top_a);
-    float scale_b = max_b == -INFINITY ? 0.0f : __expf(max_b - top_b);
+    float scale_a = st.max_a == -INFINITY ? 0.0f : __expf(st.max_a - top_a);
+    float scale_b = st.max_b == -INFINITY ? 0.0f : __expf(st.max_b - top_b);
 #pragma unroll
     for (int j = 0; j < 16; j++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
             if (g < heads)
-                s_acc[(warp * heads + g) * ACC_STRIDE + d] = acc[j][e] * scale_a;
+                room[(warp * heads + g) * NODE_FLOATS + d] = st.acc[j][e] * scale_a;
             if (g + 8 < heads)
-                s_acc[(warp * heads + g + 8) * ACC_STRIDE + d] = acc[j][2 + e] * scale_b;
+                room[(warp * heads + g + 8) * NODE_FLOATS + d] = st.acc[j][2 + e] * scale_b;
         }
     __syncthreads();
-    for (int h = warp; h < heads; h += SPAN_WARPS) {
-        float *node = node_at(a, row, head0 + h, (int)blockIdx.z), max = -INFINITY, sum = 0.0f;
-        for (int w = 0; w < SPAN_WARPS; w++)
+    for (int h = warp; h < heads; h += FEW_WARPS) {
+        float *node = few_node(f, row, head0 + h, (int)blockIdx.x, (int)gridDim.x), max = -INFINITY, sum = 0.0f;
+        float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int w = 0; w < FEW_WARPS; w++)
             max = fmaxf(max, s_max[w][h]);
-        for (int w = 0; w < SPAN_WARPS; w++)
+        for (int w = 0; w < FEW_WARPS; w++) { // in order, so that the sums are the same every time
             if (s_max[w][h] != -INFINITY)
                 sum = fmaf(__expf(s_max[w][h] - max), s_sum[w][h], sum);
-        if (lane == 0) {
-            node[0] = max;
-            node[1] = sum;
+            acc = add4(acc, *(const float4 *)&room[(w * heads + h) * NODE_FLOATS + 4 * lane]);
         }
-        for (int i = lane; i < HEAD; i += 32) {
-            float sum_i = 0.0f;
-#pragma unroll
-            for (int w = 0; w < SPAN_WARPS; w++) // in order, so that the sums are the same every time
-                sum_i += s_acc[(w * heads + h) * ACC_STRIDE + i];
-            node[2 + i] = sum_i;
-        }
+        if (lane == 0)
+            *(float2 *)node = make_float2(max, sum);
+        *(float4 *)(node + 4 + 4 * lane) = acc;
     }
 }
+
+// The last block of a row's heads: half a warp joins the nodes of a head, gates the result and quantises it.
+DEV void few_join(const few_args &f, int row, int head0, int heads, int count, int lane)
+{
+    const attn_args &a = f.a;
+    int h = (int)threadIdx.x / 16, l = lane % 16, head = head0 + min(h, heads - 1), nodes = (int)gridDim.x;
+    const float *node = few_node(f, row, head, 0, nodes);
+    float max = -INFINITY, sum = 0.0f, weight[(NODES + 16) / 16];
+    float4 v[2] = {make_float4(0.0f, 0.0f, 0.0f, 0.0f), make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
+
+#pragma unroll
+    for (int j = 0; j < (NODES + 16) / 16; j++) {
+        int i = l + 16 * j;
+        float2 m = i < count ? __ldcg((const float2 *)(node + i * NODE_FLOATS)) : make_float2(-INFINITY, 0.0f);
+        weight[j] = m.x;
+        max = fmaxf(max, m.x);
+    }
+    for (int o = 8; o > 0; o >>= 1)
+        max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, o));
+#pragma unroll
+    for (int j = 0; j < (NODES + 16) / 16; j++) {
+        int i = l + 16 * j;
+        weight[j] = __expf(weight[j] - max);
+        if (i < count)
+            sum = fmaf(weight[j], __ldcg(node + i * NODE_FLOATS + 1), sum);
+    }
+    for (int o = 8; o > 0; o >>= 1)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, o);
+#pragma unroll
+    for (int j = 0; j < (NODES + 16) / 16; j++)
+#pragma unroll 4
+        for (int i = 16 * j; i < min(count, 16 * j + 16); i++) {
+            float w = __shfl_sync(0xFFFFFFFFu, weight[j], (lane & 16) + i % 16);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float4 x = __ldcg((const float4 *)(node + i * NODE_FLOATS + 4 + 64 * e + 4 * l));
+                v[e] = make_float4(fmaf(w, x.x, v[e].x), fmaf(w, x.y, v[e].y), fmaf(w, x.z, v[e].z),
+                                   fmaf(w, x.w, v[e].w));
+            }
+        }
+    const float *gate = a.gate ? a.gate + (size_t)row * (size_t)a.gate_stride : NULL;
+    float head_gate = gate && !a.elem_gate ? softplus(__ldcg(gate + head)) : 1.0f;
+    size_t cols = (size_t)a.n_head * HEAD;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        int col = head * HEAD + 64 * e + 4 * l;
+        float y[4] = {v[e].x / sum, v[e].y / sum, v[e].z / sum, v[e].w / sum};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            y[i] *= gate && a.elem_gate ? softplus(__ldcg(gate + col + i)) : head_gate;
+            if (h < heads)
+                a.out[(size_t)row * (size_t)a.out_stride + (size_t)(col + i)] = y[i];
+        }
+        if (!a.quantise)
+            continue;
+        quad q = quantise4(make_float4(y[0], y[1], y[2], y[3]));
+        if (h < heads)
+            store_quad(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, lane, q);
+    }
+}
+
+// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, and, by the block that has the
+// row's own position, K and V stored. rooms: HEADS_ROOM heads. Ends with a barrier.
+DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head, int head0, int heads, bool own,
+                     float *rooms, uint4 *fragments, int warp, int lane)
+{
+    const float *q = f.a.q + (size_t)row * (size_t)f.a.q_stride + (size_t)head0 * HEAD;
+    int g = lane / 4;
+
+    if (f.k) {
+        for (int h = warp; h < heads + (own ? 2 : 0); h += FEW_WARPS) {
+            float *x = rooms + h * HEAD;
+            if (h < heads)
+                head_post(x, q + h * HEAD, f.q_norm, f.eps, f.table, f.half, HEAD, lane);
+            else if (h == heads)
+                head_post(x, f.k + kv_head * HEAD, f.k_norm, f.eps, f.table, f.half, HEAD, lane);
+            else
+                head_post(x, f.v + kv_head * HEAD, NULL, 0.0f, NULL, 0, HEAD, lane);
+            if (h >= heads) {
+                store_kv(f.a.kv, h > heads, kv_head, n.p, x, lane);
+                __threadfence();
+            }
+        }
+        q = rooms;
+        __syncthreads();
+    }
+    for (int s = warp; s < 8; s += FEW_WARPS)
+        fragments[s * 32 + lane] = q_fragment(g < heads ? q + g * HEAD : NULL,
+                                              g + 8 < heads ? q + (g + 8) * HEAD : NULL, s, lane % 4, f.a.scale);
+    __syncthreads();
+}
+
+// A block a (node, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them.
+template <int TYPE>
+static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
+    attn_few_kernel(__grid_constant__ const few_args f, const lg_cu_step *step)
+{
+    extern __shared__ __align__(16) uint8_t smem[]; // rings, fragments of the queries, heads
+    __shared__ bool last;
+    const attn_args &a = f.a;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row = blockIdx.z;
+    int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles;
+    int head0 = kv_head * a.group + (int)blockIdx.y % tiles * Q_ROWS;
+    int heads = min((int)Q_ROWS, (kv_head + 1) * a.group - head0);
+    long long pos = step->pos;
+    node_plan n = plan_of(f, pos + row);
+    long long start = n.base + (long long)blockIdx.x * n.keys, end = min(start + n.keys, n.p + 1);
+    bool here = row < step_rows(step, a.rows) && (int)blockIdx.x < n.count;
+    long long mine = start + warp * KEYS; // the warp's first key; the next are NODE_KEYS further
+    int chunks = here && mine < end ? (int)((end - mine + NODE_KEYS - 1) / NODE_KEYS) : 0;
+    uint8_t *ring = smem + warp * RING;
+    uint4 *fragments = (uint4 *)(smem + FEW_WARPS * RING);
+    int block = chunks > 0 ? a.kv.table[mine / LG_KV_BLOCK] : 0;
+    long long ask = mine; // the next to be asked for
+    bool ask_v = false;
+    int left = 2 * chunks, next = STAGES - 1, at = 0;
+    few_state st;
+
+    auto get = [&](int stage) { // K, then V, of the next keys
+        const uint8_t *tile = a.kv.mem + (size_t)block * a.kv.block_bytes + (ask_v ? a.kv.at_v : a.kv.at_k) +
+                              (size_t)kv_head * a.kv.tile_bytes;
+        fetch_keys<TYPE>(f, n, shared_at(ring + stage * STAGE), tile, ask, ask_v, lane);
+        if (ask_v) {
+            ask += NODE_KEYS;
+            if (ask < end)
+                block = a.kv.table[ask / LG_KV_BLOCK];
+        }
+        ask_v = !ask_v;
+        left--;
+    };
+    auto begin = [&] {
+        for (int i = 0; i < STAGES - 1; i++) {
+            if (left > 0)
+                get(i);
+            copies_commit();
+        }
+    };
+    auto turn = [&] { // the next stage is there; another one is asked for
+        copies_wait<STAGES - 2>();
+        __syncwarp();
+        if (left > 0)
+            get(next);
+        copies_commit();
+        next = next == STAGES - 1 ? 0 : next + 1;
+        const uint8_t *stage = ring + at * STAGE;
+        at = at == STAGES - 1 ? 0 : at + 1;
+        return stage;
+    };
+    if (f.k && warp == FEW_WARPS - 1 && lane < 8 && f.q_norm)
+        prefetch_l2((lane < 4 ? f.q_norm : f.k_norm) + lane % 4 * 32);
+    bool early = mine + KEYS <= pos; // older than this step
+    if (early)
+        begin();
+    pdl_wait();
+    if (!here)
+        return;
+    few_queries(f, n, row, kv_head, head0, heads, (int)blockIdx.x == n.count - 1,
+                (float *)(smem + FEW_WARPS * RING + Q_FRAGMENTS), fragments, warp, lane);
+    if (!early)
+        begin();
+    st.max_a = st.max_b = -INFINITY;
+    st.sum_a = st.sum_b = 0.0f;
+#pragma unroll
+    for (int j = 0; j < 16; j++)
+        st.acc[j][0] = st.acc[j][1] = st.acc[j][2] = st.acc[j][3] = 0.0f;
+    for (long long s = mine; s < end; s += NODE_KEYS) {
+        float x[2][4] = {};
+        unsigned prob[4];
+        const uint8_t *stage = turn();
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            uint4 q0 = fragments[2 * c * 32 + lane], q1 = fragments[(2 * c + 1) * 32 + lane];
+            const unsigned f0[4] = {q0.x, q0.y, q0.z, q0.w}, f1[4] = {q1.x, q1.y, q1.z, q1.w};
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                uint4 k = stage_at<TYPE>(stage, 8 * i + g, 4 * c + t, false, s + 8 * i + g <= n.p);
+                mma_f16(x[i], f0, k.x, k.y);
+                mma_f16(x[i], f1, k.z, k.w);
+            }
+        }
+        few_softmax(st, x, n, s, t, prob);
+        stage = turn();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint4 vf[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int key = 2 * t + i % 2 + i / 2 * 8;
+                vf[i] = stage_at<TYPE>(stage, key, 8 * h + g, true, s + key >= n.lo && s + key <= n.p);
+            }
+            pv(*(float(*)[8][4])st.acc[8 * h], prob, vf);
+        }
+    }
+    copies_wait<0>();
+    few_merge(f, st, (float *)smem, row, head0, heads, warp, lane);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int *arrived = &f.arrived[row * (int)gridDim.y + (int)blockIdx.y];
+        last = arrive(arrived) == n.count - 1;
+        if (last)
+            *arrived = 0;
+    }
+    __syncthreads();
+    if (last)
+        few_join(f, row, head0, heads, n.count, lane);
+}
+
+static int node_target(const lg_cu *c, const attn_args &a)
+{
+    int n = c->sms / (a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
+
+    return n < 1 ? 1 : n > NODES ? NODES : n;
+}
+
+// Nodes of a row that sees up to `seen` keys.
+static int most_nodes(int64_t seen, int target)
+{
+    int64_t n = (seen + KEYS - 1 + NODE_KEYS - 1) / NODE_KEYS;
+
+    return n > target + 1 ? target + 1 : (int)n;
+}
+
+template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, int rows)
+{
+    few_args f = {};
+    int64_t seen = a.kv.window > 0 && a.kv.window < c->ctx ? a.kv.window : c->ctx;
+
+    f.a = a;
+    f.nodes = node_target(c, a);
+    f.arrived = c->arrived;
+    if (qkv) {
+        f.k = qkv->k.p;
+        f.v = qkv->v.p;
+        f.q_norm = qkv->q_norm;
+        f.k_norm = qkv->k_norm;
+        f.table = qkv->table;
+        f.eps = qkv->eps;
+        f.half = qkv->table ? qkv->n_rot / 2 : 0;
+    }
+    share_sm(c, attn_few_kernel<TYPE>, FEW_SMEM);
+    launch(c, attn_few_kernel<TYPE>,
+           dim3((unsigned)most_nodes(seen, f.nodes), (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS)),
+                (unsigned)rows),
+           32 * FEW_WARPS, FEW_SMEM, f, c->step);
+    c->uneven = true;
+}
+
+/* ---- the op ---- */
 
 static size_t row_floats(int64_t ctx, int n_head, int head_dim)
 {
@@ -312,10 +613,11 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
 
     while (bucket < max_ctx)
         bucket *= 2;
-    size_t floats = row_floats(bucket, max_head, head_dim);
-    if (floats * LG_CU_EXACT_ROWS <= node_room)
-        return floats * LG_CU_EXACT_ROWS;
-    return floats > node_room ? floats : node_room;
+    size_t floats = row_floats(bucket, max_head, head_dim), plain = floats * LG_CU_EXACT_ROWS;
+    size_t few = (size_t)LG_CU_EXACT_ROWS * (size_t)max_head * (size_t)most_nodes(bucket, NODES) * NODE_FLOATS;
+    if (plain > node_room)
+        plain = floats > node_room ? floats : node_room;
+    return plain > few ? plain : few;
 }
 
 // Nodes, then their join, for as many rows at a time as have room.
@@ -333,24 +635,18 @@ static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threa
     }
 }
 
-template <int TYPE> static void run_spans(lg_cu *c, const attn_args &a, int rows)
+bool lg_cu_attn_takes_qkv(const lg_cu *c, const lg_cu_qkv *q)
 {
-    unsigned heads = (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
-    size_t smem = SPAN_WARPS * (size_t)(a.group < Q_ROWS ? a.group : Q_ROWS) * ACC_STRIDE * sizeof(float);
-    cudaError_t e = cudaFuncSetAttribute(attn_span_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)smem);
-
-    if (e != cudaSuccess && c->error == cudaSuccess)
-        c->error = e;
-    run_nodes(c, a, attn_span_kernel<TYPE>, heads, 32 * SPAN_WARPS, smem, rows);
+    return c->rows == 1 && q->q.p && q->q.stride % 4 == 0 && q->kv->head_dim == HEAD && q->kv->type != LG_F32 &&
+           q->n_head / q->kv->n_kv_head <= Q_ROWS && ((uintptr_t)q->q.p & 15) == 0;
 }
 
-void lg_cu_attn_few(lg_cu *c, const attn_args &a, bool tensor, int rows)
+void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows)
 {
     if (tensor && a.kv.type == LG_F16)
-        run_spans<LG_F16>(c, a, rows);
+        run_few<LG_F16>(c, a, qkv, rows);
     else if (tensor)
-        run_spans<LG_Q8_0>(c, a, rows);
+        run_few<LG_Q8_0>(c, a, qkv, rows);
     else
         run_nodes(c, a, attn_plain_kernel, (unsigned)a.n_head, 32 * PLAIN_WARPS, 0, rows);
 }

@@ -30,6 +30,18 @@ DEV void pdl_wait(void)
 #endif
 }
 
+/* For a kernel that shares a multiprocessor with the next one: room for the shared memory of both. */
+template <typename... Params> static void share_sm(lg_cu *c, void (*kernel)(Params...), size_t smem)
+{
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared);
+
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    if (e != cudaSuccess && c->error == cudaSuccess)
+        c->error = e;
+}
+
 template <typename... Params, typename... Args>
 static void launch(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, size_t smem, Args... args)
 {
@@ -43,7 +55,8 @@ static void launch(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, 
     attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attr[0].val.programmaticStreamSerializationAllowed = 1;
     config.attrs = attr;
-    config.numAttrs = c->pdl ? 1 : 0;
+    config.numAttrs = c->pdl && !c->uneven ? 1 : 0;
+    c->uneven = false;
     cudaError_t e = cudaLaunchKernelEx(&config, kernel, Params(args)...);
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;
@@ -86,6 +99,15 @@ DEV uint2 load8(const void *p)
 DEV void prefetch_l2(const void *p)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* One more has come: how many had before. What the block's threads wrote before a barrier in front of it is seen by
+ * those who find themselves last. */
+DEV int arrive(int *counter)
+{
+    int n;
+    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(n) : "l"(counter) : "memory");
+    return n;
 }
 
 DEV float warp_sum(float v)
@@ -140,6 +162,76 @@ DEV void store_run(int8_t *q, int4 *meta, int run, int lane, float a)
         meta[run] = make_int4(__float_as_int(scale), __float_as_int(__fmul_rn(scale, (float)(sum + other))),
                               (sum & 0xFFFF) | other << 16, 0);
 }
+
+/* ---- four values a lane ---- */
+
+DEV float4 load_f4(const float *p) // of weights, in time: not moved behind a wait
+{
+    float4 v;
+    asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+DEV float4 add4(float4 a, float4 b)
+{
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+DEV float squares4(float4 v)
+{
+    return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, v.x * v.x)));
+}
+
+DEV float4 scale4(float4 v, float inv, float4 w)
+{
+    return make_float4(v.x * inv * w.x, v.y * inv * w.y, v.z * inv * w.z, v.w * inv * w.w);
+}
+
+/* A lane's four codes of a run that eight lanes share, and on all of them the run's numbers. */
+struct quad {
+    int codes, sums;
+    float scale, scale_sum;
+};
+
+/* store_run's numbers, with four values on each of eight lanes. */
+DEV quad quantise4(float4 v)
+{
+    float max = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+
+    for (int o = 4; o > 0; o >>= 1)
+        max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, o));
+    bool zero = !(max >= 0x1p-100f);
+    float inverse = zero ? 0.0f : __fdiv_rn(127.0f, max);
+    const float a[4] = {v.x, v.y, v.z, v.w};
+    int sum = 0, codes = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float code = rintf(__fmul_rn(a[i], inverse));
+        int c = code >= -127.0f && code <= 127.0f ? (int)code : 0;
+        sum += c;
+        codes |= (c & 0xFF) << 8 * i;
+    }
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+    sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+    int other = __shfl_xor_sync(0xFFFFFFFFu, sum, 4), low = threadIdx.x & 4 ? other : sum;
+    int high = threadIdx.x & 4 ? sum : other;
+    quad q = {codes, (low & 0xFFFF) | high << 16, zero ? 0.0f : __fdiv_rn(max, 127.0f), 0.0f};
+    q.scale_sum = __fmul_rn(q.scale, (float)(low + high));
+    return q;
+}
+
+DEV void store_quad(int8_t *q, int4 *meta, int run, int lane, const quad &a)
+{
+    ((int *)q)[run * 8 + (lane & 7)] = a.codes;
+    if ((lane & 7) == 0)
+        meta[run] = make_int4(__float_as_int(a.scale), __float_as_int(a.scale_sum), a.sums, 0);
+}
+
+/* The sum of squares of a row: four columns a lane, 128 a warp, then over those chunks (chunk c on lane c %
+ * 32, ascending), then warp_sum. A thread holds NORM_HELD pieces; wider rows are read again. */
+enum { NORM_CHUNK = 128, NORM_HELD = 4 };
 
 /* ---- runs ---- */
 

@@ -58,12 +58,22 @@ lg_status lg_cuda_health(lg_cuda *c, lg_err *err)
 
 /* ---- ops ---- */
 
-static bool enter(lg_cuda *c)
+// enter for an op that looks after what waits for it itself.
+static bool enter_fused(lg_cuda *c)
 {
     LG_ASSERT(c->in_step);
     if (c->keeps_phases && c->n_marks < LG_CUDA_MARKS)
         (void)cudaEventRecord(c->mark[2 * c->n_marks], c->cu.stream);
     return !c->lost && c->cu.error == cudaSuccess;
+}
+
+static bool enter(lg_cuda *c)
+{
+    bool well = enter_fused(c);
+
+    if (well)
+        lg_cuda_settle(c);
+    return well;
 }
 
 static void leave(lg_cuda *c, lg_cuda_phase phase)
@@ -74,8 +84,7 @@ static void leave(lg_cuda *c, lg_cuda_phase phase)
     }
 }
 
-// Somebody writes to this tensor: what was quantised of it is old.
-static void touch(lg_cuda *c, const float *p)
+void lg_cuda_touch(lg_cuda *c, const float *p)
 {
     if (c->acts_of == p)
         c->acts_of = NULL;
@@ -89,18 +98,18 @@ static bool fits_acts(lg_cuda *c, int cols)
     return true;
 }
 
-static void quantised(lg_cuda *c, const lg_tensor *x)
+void lg_cuda_quantised(lg_cuda *c, const lg_tensor *x)
 {
     c->acts_of = fits_acts(c, x->cols) ? x->p : NULL;
     c->acts_cols_of = x->cols;
 }
 
-static void want_acts(lg_cuda *c, const lg_tensor *x)
+void lg_cuda_want_acts(lg_cuda *c, const lg_tensor *x)
 {
     if (!fits_acts(c, x->cols) || (c->acts_of == x->p && c->acts_cols_of == x->cols))
         return;
     lg_cu_quantise(&c->cu, x);
-    quantised(c, x);
+    lg_cuda_quantised(c, x);
 }
 
 static int op_rows(const lg_cuda *c, lg_rows rows)
@@ -115,7 +124,7 @@ static void op_embed(lg_backend *b, const lg_tensor *out, const lg_weight *table
 
     if (!enter(c))
         return;
-    touch(c, out->p);
+    lg_cuda_touch(c, out->p);
     lg_cu_embed(&c->cu, out, &m);
     leave(c, LG_CUDA_EMBED);
 }
@@ -124,11 +133,17 @@ static void norm(lg_cuda *c, const lg_tensor *out, const lg_tensor *x, const lg_
                  const lg_weight *w, float eps)
 {
     LG_ASSERT(out->cols == x->cols && w->n_in == x->cols && w->type == LG_F32);
+    if (op_rows(c, out->rows) == 1 && out->rows == LG_ROWS_STEP && out->p != x->p) {
+        if (!enter_fused(c))
+            return;
+        lg_cuda_later_norm(c, out, x, delta, w->data, eps);
+        return;
+    }
     if (!enter(c))
         return;
-    touch(c, x->p);
-    lg_cu_norm(&c->cu, out, x, delta, w->data, eps, fits_acts(c, out->cols));
-    quantised(c, out);
+    lg_cuda_touch(c, x->p);
+    lg_cu_norm(&c->cu, out, x, x->p, delta, w->data, eps, fits_acts(c, out->cols));
+    lg_cuda_quantised(c, out);
     leave(c, LG_CUDA_NORM);
 }
 
@@ -154,15 +169,18 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
         part[i] =
             (lg_cu_part){.w = lg_cuda_mat(parts[i].w), .y = parts[i].y.p, .y_stride = parts[i].y.stride};
     }
-    if (!enter(c))
+    if (!enter_fused(c))
         return;
-    want_acts(c, x);
-    if (op_rows(c, x->rows) <= LG_CU_EXACT_ROWS)
-        lg_cu_gemv(&c->cu, x, &c->cu.acts, part, n_parts);
-    else
-        lg_cu_gemm(&c->cu, x, part, n_parts);
+    if (!lg_cuda_fused_linear(c, x, part, n_parts)) {
+        lg_cuda_settle(c);
+        lg_cuda_want_acts(c, x);
+        if (op_rows(c, x->rows) <= LG_CU_EXACT_ROWS)
+            lg_cu_gemv(&c->cu, x, &c->cu.acts, part, n_parts);
+        else
+            lg_cu_gemm(&c->cu, x, part, n_parts);
+    }
     for (int i = 0; i < n_parts; i++)
-        touch(c, parts[i].y.p);
+        lg_cuda_touch(c, parts[i].y.p);
     leave(c, LG_CUDA_LINEAR);
 }
 
@@ -184,9 +202,12 @@ static void op_qkv_post(lg_backend *b, const lg_qkv_args *a)
             lg_cu_rope(&c->cu, a->rope, LG_ROWS_STEP, c->rope_table[a->rope->id]);
         c->rope_ready[a->rope->id] = true;
     }
-    touch(c, a->q.p);
-    touch(c, a->k.p);
-    lg_cu_qkv_post(&c->cu, &q);
+    lg_cuda_touch(c, a->q.p);
+    lg_cuda_touch(c, a->k.p);
+    if (lg_cu_attn_takes_qkv(&c->cu, &q))
+        lg_cuda_later_qkv(c, &q);
+    else
+        lg_cu_qkv_post(&c->cu, &q);
     leave(c, LG_CUDA_QKV_POST);
 }
 
@@ -198,18 +219,21 @@ static void op_attention(lg_backend *b, const lg_attn_args *a)
     bool quantise = few ? a->kv->head_dim % 32 == 0 : cols % 32 == 0;
 
     LG_ASSERT(a->n_head <= c->lim.max_head && a->n_head % a->kv->n_kv_head == 0 && a->kv->head_dim <= 256);
-    if (!enter(c))
+    if (!enter_fused(c))
         return;
+    const lg_cu_qkv *qkv = lg_cuda_fused_qkv(c, a);
+    lg_cuda_settle(c);
     quantise = quantise && fits_acts(c, cols);
     lg_cu_attention(&c->cu,
                     &(lg_cu_attn){.out = a->out,
                                   .q = a->q,
                                   .gate = a->gate,
+                                  .qkv = qkv,
                                   .kv = a->kv,
                                   .kv_layer = a->kv_layer,
                                   .n_head = a->n_head},
                     quantise);
-    touch(c, a->out.p);
+    lg_cuda_touch(c, a->out.p);
     if (quantise) {
         c->acts_of = a->out.p;
         c->acts_cols_of = cols;
@@ -223,7 +247,7 @@ static void op_swiglu(lg_backend *b, const lg_tensor *out, const lg_tensor *gate
 
     if (!enter(c))
         return;
-    touch(c, out->p);
+    lg_cuda_touch(c, out->p);
     lg_cu_swiglu(&c->cu, out, gate, up);
     leave(c, LG_CUDA_SWIGLU);
 }
@@ -233,18 +257,24 @@ static void op_route(lg_backend *b, const lg_route_args *a)
     lg_cuda *c = (lg_cuda *)b;
 
     LG_ASSERT(a->router->type == LG_F32 && a->router->n_in == a->h.cols && a->out.k <= a->router->n_out);
-    if (!enter(c))
+    if (!enter_fused(c))
         return;
-    lg_cu_route_op(&c->cu, &(lg_cu_route){.h = a->h,
-                                          .router = a->router->data,
-                                          .bias = a->bias ? a->bias->data : NULL,
-                                          .n_expert = a->router->n_out,
-                                          .k = a->out.k,
-                                          .softmax = a->gating == LG_GATE_SOFTMAX,
-                                          .norm = a->norm,
-                                          .scale = a->scale,
-                                          .ids = a->out.ids,
-                                          .w = a->out.w});
+    lg_cu_route r = {.h = a->h,
+                     .router = a->router->data,
+                     .bias = a->bias ? a->bias->data : NULL,
+                     .n_expert = a->router->n_out,
+                     .k = a->out.k,
+                     .softmax = a->gating == LG_GATE_SOFTMAX,
+                     .norm = a->norm,
+                     .scale = a->scale,
+                     .ids = a->out.ids,
+                     .w = a->out.w};
+    if (op_rows(c, a->h.rows) == 1) {
+        lg_cuda_later_route(c, &r);
+        return;
+    }
+    lg_cuda_settle(c);
+    lg_cu_route_op(&c->cu, &r);
     leave(c, LG_CUDA_ROUTE);
 }
 
@@ -267,11 +297,14 @@ static void moe(lg_cuda *c, const lg_moe_args *a, lg_cuda_phase phase)
         shared = ffn_of(a->shared_gate, a->shared_up, a->shared_down);
         m.shared = &shared;
     }
-    if (!enter(c) || (!a->gate && !a->shared_gate))
+    if (!enter_fused(c) || (!a->gate && !a->shared_gate))
         return;
-    want_acts(c, &a->h);
-    touch(c, a->out.p);
-    lg_cu_moe_op(&c->cu, &m);
+    lg_cuda_touch(c, a->out.p);
+    if (!lg_cuda_fused_moe(c, &m)) {
+        lg_cuda_settle(c);
+        lg_cuda_want_acts(c, &a->h);
+        lg_cu_moe_op(&c->cu, &m);
+    }
     leave(c, phase);
 }
 
@@ -294,7 +327,7 @@ static void op_gather_rows(lg_backend *b, const lg_tensor *out, const lg_tensor 
 
     if (!enter(c))
         return;
-    touch(c, out->p);
+    lg_cuda_touch(c, out->p);
     lg_cu_gather(&c->cu, out, x);
     leave(c, LG_CUDA_COPY);
 }
@@ -326,7 +359,7 @@ static void op_copy(lg_backend *b, void *dst, const void *src, size_t row_bytes,
 
     if (!enter(c))
         return;
-    touch(c, dst);
+    lg_cuda_touch(c, dst);
     lg_cu_copy(&c->cu, dst, src, row_bytes, dst_pitch, src_pitch, rows);
     leave(c, LG_CUDA_COPY);
 }
@@ -488,6 +521,7 @@ static lg_status describe(lg_cuda *c, lg_err *err)
                        prop.name, prop.major, prop.minor, cudaGetErrorString(e));
     c->cu.sms = prop.multiProcessorCount;
     c->cu.pdl = c->cu.arch >= 90;
+    c->cu.smem = (int)prop.sharedMemPerMultiprocessor;
     LG_TRY(lg_cuda_check(c, cudaMemGetInfo(&free_bytes, &total), "asking for free memory", err));
     c->base.info.total_bytes = total;
     c->base.info.free_bytes = free_bytes > RESERVE_BYTES ? free_bytes - RESERVE_BYTES : 0;

@@ -28,6 +28,8 @@ struct gemm_args {
     uint16_t *mid;
     float *mid_f32;           // written in place of mid when it is not NULL
     int rows;
+    int slice; // inputs of a slice of gemm_f32_kernel, grid.z of them, sums slice_floats apart; 0: one
+    size_t slice_floats;
 };
 
 /* ---- which rows ---- */
@@ -343,10 +345,10 @@ static __global__ void __launch_bounds__(THREADS, BM == 128 ? 1 : 2)
 enum { FM = 64, FN = 64, FK = 16 };
 
 template <int MODE>
-static __global__ void __launch_bounds__(THREADS) gemm_f32_kernel(__grid_constant__ const gemm_args a,
+static __global__ void __launch_bounds__(THREADS, MODE == GATE_UP ? 2 : 4) gemm_f32_kernel(__grid_constant__ const gemm_args a,
                                                                   const lg_cu_step *step)
 {
-    enum { MATS = MODE == GATE_UP ? 2 : 1 };
+    enum { MATS = MODE == GATE_UP ? 2 : 1, PER = FM * FK / THREADS };
     __shared__ float sx[FK][FM + 4], sw[MATS][FK][FN + 4];
     int tid = threadIdx.x, tx = tid % 16, ty = tid / 16;
     float acc[MATS][4][4] = {};
@@ -357,34 +359,55 @@ static __global__ void __launch_bounds__(THREADS) gemm_f32_kernel(__grid_constan
         n_index = MODE == PLAIN ? blockIdx.y : blockIdx.x;
     if (!get_tile(a, step, tile_index, FM, &t))
         return;
-    int n0 = n_index * FN, n_in = a.w.n_in;
-    for (int k0 = 0; k0 < n_in; k0 += FK) {
-        for (int i = tid; i < FK * FM; i += THREADS) {
-            int r = i / FK, k = i % FK;
-            sx[k][r] = r < t.n && k0 + k < n_in
-                           ? a.af[a_row<MODE>(a, t.first + r) * a.af_stride + (size_t)(k0 + k)]
-                           : 0.0f;
-        }
-        for (int m = 0; m < MATS; m++) {
-            const lg_cu_mat &w = m ? a.up : a.w;
-            const uint8_t *p = matrix_at(w, t.expert);
-            for (int i = tid; i < FK * FN; i += THREADS) {
-                int r = i / FK, k = i % FK;
-                sw[m][k][r] = n0 + r < w.n_out && k0 + k < n_in
-                                  ? float_at(w.type, p, (size_t)(n0 + r) * (size_t)n_in + (size_t)(k0 + k))
-                                  : 0.0f;
+    int n0 = n_index * FN, n_in = a.w.n_in, k = tid % FK, r0 = tid / FK;
+    int from = MODE == PLAIN ? (int)blockIdx.z * a.slice : 0;
+    int to = MODE == PLAIN && a.slice > 0 ? min(from + a.slice, n_in) : n_in;
+    const float *px[PER];
+    const uint8_t *pw[MATS];
+    float hx[PER], hw[MATS][PER]; // the step after this one
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        int r = r0 + i * (THREADS / FK);
+        px[i] = r < t.n ? a.af + a_row<MODE>(a, t.first + r) * a.af_stride : NULL;
+    }
+#pragma unroll
+    for (int m = 0; m < MATS; m++)
+        pw[m] = matrix_at(m ? a.up : a.w, t.expert);
+    auto load = [&](int k0) {
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            int r = n0 + r0 + i * (THREADS / FK);
+            hx[i] = px[i] && k0 + k < to ? px[i][k0 + k] : 0.0f;
+#pragma unroll
+            for (int m = 0; m < MATS; m++) {
+                const lg_cu_mat &w = m ? a.up : a.w;
+                hw[m][i] = r < w.n_out && k0 + k < to
+                               ? float_at(w.type, pw[m], (size_t)r * (size_t)n_in + (size_t)(k0 + k))
+                               : 0.0f;
             }
         }
+    };
+    load(from);
+    for (int k0 = from; k0 < to; k0 += FK) {
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            sx[k][r0 + i * (THREADS / FK)] = hx[i];
+#pragma unroll
+            for (int m = 0; m < MATS; m++)
+                sw[m][k][r0 + i * (THREADS / FK)] = hw[m][i];
+        }
+        if (k0 + FK < to)
+            load(k0 + FK);
         __syncthreads();
 #pragma unroll
-        for (int k = 0; k < FK; k++)
+        for (int d = 0; d < FK; d++)
 #pragma unroll
             for (int m = 0; m < MATS; m++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
 #pragma unroll
                     for (int j = 0; j < 4; j++)
-                        acc[m][i][j] = fmaf(sx[k][ty * 4 + i], sw[m][k][tx * 4 + j], acc[m][i][j]);
+                        acc[m][i][j] = fmaf(sx[d][ty * 4 + i], sw[m][d][tx * 4 + j], acc[m][i][j]);
         __syncthreads();
     }
     float scale = matrix_scale(a.w, t.expert),
@@ -402,7 +425,8 @@ static __global__ void __launch_bounds__(THREADS) gemm_f32_kernel(__grid_constan
                 else
                     ((__nv_bfloat16 *)a.mid)[at] = __float2bfloat16_rn(v);
             } else {
-                a.y[y_row<MODE>(a, t.first + r) * a.y_stride + (size_t)n] = acc[0][i][j] * scale;
+                a.y[(MODE == PLAIN ? blockIdx.z * a.slice_floats : 0) +
+                    y_row<MODE>(a, t.first + r) * a.y_stride + (size_t)n] = acc[0][i][j] * scale;
             }
         }
 }
@@ -452,8 +476,20 @@ template <int MODE> static void run_f32(lg_cu *c, const gemm_args &a, int tiles)
 void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts)
 {
     int rows = bucket_rows(c, x->rows);
+    bool codes = rows <= LG_CU_CODE_ROWS; // no bf16 yet
 
     for (int p = 0; p < n_parts; p++) {
+        int done = rows <= LG_CU_CODE_ROWS ? lg_cu_gemm_int8(c, x, parts + p, n_parts - p) : 0;
+        if (done == 0 && codes && !wants_f32(&parts[p].w)) {
+            lg_cu_to_bf16(c, x);
+            codes = false;
+        }
+        if (done == 0)
+            done = lg_cu_gemm_wgmma(c, x, parts + p, n_parts - p);
+        if (done > 0) {
+            p += done - 1;
+            continue;
+        }
         gemm_args a = {};
         a.w = parts[p].w;
         a.a = c->acts.bf16;
@@ -474,6 +510,24 @@ void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_par
     }
 }
 
+void lg_cu_gemm_f32_slices(lg_cu *c, const lg_tensor *x, const lg_cu_part *part, int slices)
+{
+    int rows = bucket_rows(c, x->rows);
+    gemm_args a = {};
+
+    a.w = part->w;
+    a.af = x->p;
+    a.af_stride = (size_t)x->stride;
+    a.y = part->y;
+    a.y_stride = (size_t)part->y_stride;
+    a.rows = x->rows;
+    a.slice = ceil_div(ceil_div(x->cols, slices), FK) * FK;
+    a.slice_floats = (size_t)rows * a.y_stride;
+    launch(c, gemm_f32_kernel<PLAIN>,
+           dim3((unsigned)ceil_div(rows, FM), (unsigned)ceil_div(a.w.n_out, FN), (unsigned)slices), THREADS, 0, a,
+           c->step);
+}
+
 /* Both products of a step into one kernel: f32 only when both are floats. */
 static bool pair_wants_f32(const lg_cu_ffn *f)
 {
@@ -484,6 +538,8 @@ int lg_cu_gemm_tile_rows(const lg_cu *c, const lg_cu_ffn *f, int n_expert, int k
 {
     int mean = c->rows * k / (n_expert > 0 ? n_expert : 1);
 
+    if (lg_cu_wgmma_tile_rows(c, f) > 0)
+        return lg_cu_wgmma_tile_rows(c, f);
     if (pair_wants_f32(f) || wants_f32(&f->down))
         return FM;
     return mean >= 24 ? 64 : 32; // S at 4096 rows, H200: 8,340 tok/s; with 128 rows a tile 7,840
@@ -506,6 +562,15 @@ void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense
     bool up_f32 = pair_wants_f32(f), down_f32 = wants_f32(&f->down);
     gemm_args a = {};
 
+    // dense rows of a mixture stand behind the entries
+    a.y = dense && m->routed ? c->expert_out + (size_t)c->rows * (size_t)m->k * (size_t)m->out.cols
+          : dense            ? m->out.p
+                             : c->expert_out;
+    a.y_stride = dense && !m->routed ? (size_t)m->out.stride : (size_t)m->out.cols;
+    if (lg_cu_wgmma_tile_rows(c, f) > 0) {
+        lg_cu_gemm_wgmma_ffn(c, m, f, dense, a.y, (int)a.y_stride, n_tiles);
+        return;
+    }
     a.w = f->gate;
     a.up = f->up;
     a.a = c->acts.bf16;
@@ -526,10 +591,5 @@ void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense
     a.a = c->mid.bf16;
     a.af = c->mid_f32;
     a.a_stride = a.af_stride = (size_t)f->down.n_in;
-    // dense rows of a mixture stand behind the entries
-    a.y = dense && m->routed ? c->expert_out + (size_t)c->rows * (size_t)m->k * (size_t)m->out.cols
-          : dense            ? m->out.p
-                             : c->expert_out;
-    a.y_stride = dense && !m->routed ? (size_t)m->out.stride : (size_t)m->out.cols;
     run_tiles<DOWN>(c, a, down_f32, tile_rows, n_tiles);
 }

@@ -25,7 +25,6 @@ enum mode { PLAIN, GATE_UP, DOWN };
 struct int8_args {
     lg_cu_part part[LG_CU_PARTS]; // GATE_UP: gate and up; DOWN: one
     int n_parts;
-    int row_warps; // 4 or 2: weight rows of a block / 16
     const int8_t *q;
     const int4 *meta;
     const lg_cu_group *group; // NULL: one group of all rows
@@ -170,47 +169,54 @@ template <int T, int MODE, int NT> struct copies {
 
 /* ---- products ---- */
 
+// Sums are kept on top of 1.5 * 2^23, whose bits make them floats at once.
+enum { SUM_ZERO = 0x4B400000 };
+
 DEV void mma_s8(int (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-                 "{%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%10, %10, %10, %10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"((int)SUM_ZERO));
 }
 
 DEV void mma_s8_half(int (&d)[4], unsigned a0, unsigned a1, unsigned b0)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
-                 "{%0, %1, %2, %3};"
-                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                 : "r"(a0), "r"(a1), "r"(b0));
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b0), "r"((int)SUM_ZERO));
 }
 
-// Sums are kept on top of 1.5 * 2^23, whose bits make them floats at once.
-enum { SUM_ZERO = 0x4B400000 };
 DEV float sum_of(int d)
 {
     return __int_as_float(d) - 12582912.0f;
 }
 
-// Scales of a warp's runs [first, first + n) of a stage, spelled out: [run - first][row] of (scale, minimum);
-// Q6_K: the scales of both halves.
-template <int T> DEV void decode_scales(const uint8_t *scales, int first, int n, int lane, float d6, float2 *out)
+// The lane's part of a warp's RUNS runs of a stage, from `first` on, spelled out: [run - first][row] of (scale,
+// minimum); Q6_K: the scales of both halves. Two lanes share a row.
+template <int T, int RUNS> DEV void decode_scales(const uint8_t *scales, int first, int lane, float d6, float2 *out)
 {
-    int row = lane >> 1, mine = n / 2, at = mine * (lane & 1);
-    uint4 w = *(const uint4 *)(scales + row * 16);
+    enum { MINE = RUNS / 2 };
+    int row = lane >> 1, at = MINE * (lane & 1), run = first + at;
 
-    for (int i = at; i < at + mine; i++) {
-        float2 v;
-        unsigned h = *(const unsigned short *)(scales + row * 16 + 2 * (first + i));
-        if (T == LG_Q8_0)
-            v = make_float2(half_bits(h), 0.0f);
-        else if (T == LG_Q6_K)
-            v = make_float2(d6 * (float)(int8_t)(h & 0xFF), d6 * (float)(int8_t)(h >> 8));
-        else
-            k_scales(w, first + i, &v.x, &v.y);
-        out[i * 16 + row] = v;
+    if (T == LG_Q4_K) {
+        uint4 w = *(const uint4 *)(scales + row * 16);
+        float d = half_bits(w.x & 0xFFFF), less = -half_bits(w.x >> 16);
+        int bit = 12 * run; // the fields of one or two runs end within 32 bits
+        unsigned lo = bit < 32 ? w.y : bit < 64 ? w.z : w.w, hi = bit < 32 ? w.z : w.w;
+        unsigned field = __funnelshift_r(lo, hi, (unsigned)bit & 31u);
+#pragma unroll
+        for (int i = 0; i < MINE; i++, field >>= 12)
+            out[(at + i) * 16 + row] = make_float2(d * (float)(field & 63), less * (float)(field >> 6 & 63));
+        return;
     }
+    unsigned w = MINE == 2 ? *(const unsigned *)(scales + row * 16 + 2 * run)
+                           : *(const unsigned short *)(scales + row * 16 + 2 * run);
+#pragma unroll
+    for (int i = 0; i < MINE; i++, w >>= 16)
+        out[(at + i) * 16 + row] = T == LG_Q8_0 ? make_float2(half_bits(w & 0xFFFF), 0.0f)
+                                                : make_float2(d6 * (float)(int8_t)(w & 0xFF),
+                                                              d6 * (float)(int8_t)(w >> 8 & 0xFF));
 }
 
 // Codes 0..63 to -32..31.
@@ -219,26 +225,35 @@ DEV unsigned less32(unsigned v)
     return ((v | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
 }
 
-template <int T> DEV void load_codes(const uint8_t *stage, const areas &s, int r, int run, int t, unsigned (&a)[4])
+// A warp's places in a stage; runs differ by a few bits that are turned.
+struct places {
+    unsigned codes, q, meta, high;
+};
+
+DEV unsigned word_at(const uint8_t *smem, unsigned at)
 {
-    unsigned in_row = (unsigned)(((run ^ (r & 7)) << 4) + 4 * t);
-    unsigned w0 = *(const unsigned *)(stage + s.codes + r * CODE_BYTES + in_row);
-    unsigned w1 = *(const unsigned *)(stage + s.codes + (r + 8) * CODE_BYTES + in_row);
+    return *(const unsigned *)(smem + at);
+}
+
+template <int T>
+DEV void load_codes(const uint8_t *smem, const areas &s, const places &p, int first, int i, int t, unsigned (&a)[4])
+{
+    enum { NEXT8 = 8 * CODE_BYTES };
+    unsigned at = p.codes ^ (unsigned)(i << 4), w0 = word_at(smem, at), w1 = word_at(smem, at + NEXT8);
 
     if (T == LG_Q8_0) {
         a[0] = w0;
         a[1] = w1;
-        a[2] = *(const unsigned *)(stage + s.second + r * 128 + in_row);
-        a[3] = *(const unsigned *)(stage + s.second + (r + 8) * 128 + in_row);
+        a[2] = word_at(smem, at + s.second);
+        a[3] = word_at(smem, at + s.second + NEXT8);
         return;
     }
     a[0] = w0 & 0x0F0F0F0F, a[2] = w0 >> 4 & 0x0F0F0F0F;
     a[1] = w1 & 0x0F0F0F0F, a[3] = w1 >> 4 & 0x0F0F0F0F;
     if (T == LG_Q6_K) {
-        // r and r + 8 have the same place in their swizzle
-        unsigned high = (unsigned)((((run >> 1) ^ (r >> 1 & 3)) << 4) + 8 * (run & 1));
-        uint2 h0 = *(const uint2 *)(stage + s.second + r * 64 + high);
-        uint2 h1 = *(const uint2 *)(stage + s.second + (r + 8) * 64 + high);
+        int run = first + i;
+        unsigned high = (p.high ^ (unsigned)((run >> 1) << 4)) + (unsigned)(8 * (run & 1));
+        uint2 h0 = *(const uint2 *)(smem + high), h1 = *(const uint2 *)(smem + high + 8 * 64);
         a[0] = less32(a[0] | (h0.x >> 2 * t & 0x03030303) << 4);
         a[2] = less32(a[2] | (h0.y >> 2 * t & 0x03030303) << 4);
         a[1] = less32(a[1] | (h1.x >> 2 * t & 0x03030303) << 4);
@@ -246,26 +261,22 @@ template <int T> DEV void load_codes(const uint8_t *stage, const areas &s, int r
     }
 }
 
-// One run of 16 weight rows times 8 * NT tokens.
+// Run first + i of 16 weight rows times 8 * NT tokens.
 template <int T, int NT>
-DEV void run_products(float (&acc)[NT][4], const uint8_t *stage, const areas &s, int r, int run, int lane,
-                      const float2 *scales) // of this run
+DEV void run_products(float (&acc)[NT][4], const uint8_t *smem, const areas &s, const places &p, int first, int i,
+                      int t, float2 s0, float2 s1)
 {
-    int g = lane / 4, t = lane % 4;
-    unsigned a[4];
-    float2 s0 = scales[g], s1 = scales[g + 8];
+    unsigned a[4], q0 = p.q ^ (unsigned)((2 * i) << 4), q1 = p.q ^ (unsigned)((2 * i + 1) << 4);
 
-    load_codes<T>(stage, s, r + g, run, t, a);
+    load_codes<T>(smem, s, p, first, i, t, a);
 #pragma unroll
     for (int j = 0; j < NT; j++) {
-        const uint8_t *q = stage + s.q + (8 * j + g) * 256 + 4 * t;
-        unsigned b0 = *(const unsigned *)(q + (((2 * run) ^ g) << 4));
-        unsigned b1 = *(const unsigned *)(q + (((2 * run + 1) ^ g) << 4));
+        unsigned b0 = word_at(smem, q0 + (unsigned)(j * 8 * 256)), b1 = word_at(smem, q1 + (unsigned)(j * 8 * 256));
         // scale and scale times sum of the tokens 2t and 2t + 1
-        float4 m = *(const float4 *)(stage + s.meta + (run * 8 * NT + 8 * j + 2 * t) * 8);
-        int d[4] = {SUM_ZERO, SUM_ZERO, SUM_ZERO, SUM_ZERO};
+        float4 m = *(const float4 *)(smem + p.meta + (i * NT + j) * 64);
+        int d[4];
         if (T == LG_Q6_K) {
-            int e[4] = {SUM_ZERO, SUM_ZERO, SUM_ZERO, SUM_ZERO};
+            int e[4];
             mma_s8_half(d, a[0], a[1], b0);
             mma_s8_half(e, a[2], a[3], b1);
             acc[j][0] = fmaf(m.x, fmaf(s0.y, sum_of(e[0]), s0.x * sum_of(d[0])), acc[j][0]);
@@ -302,7 +313,7 @@ DEV float total_at(const float *part, int parts, int rows, int stride, int r, in
 template <int MODE>
 DEV void put_results(const int8_args &a, int p, const place &at, const float *part, int rows, int stride)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, parts = WARPS / a.row_warps;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, parts = WARPS * 16 / rows;
     const lg_cu_mat &m = a.part[p].w;
     float scale = matrix_scale(m, at.expert);
 
@@ -329,11 +340,12 @@ DEV void put_results(const int8_args &a, int p, const place &at, const float *pa
 
 /* ---- the kernel ---- */
 
-template <int T, int MODE, int NT, int STAGES>
+template <int T, int MODE, int NT, int STAGES, int ROW_WARPS>
 DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *smem, float2 *scales)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warps = a.row_warps, rows = 16 * row_warps;
-    int r = warp % row_warps * 16, k_part = warp / row_warps, runs = STAGE_RUNS * row_warps / WARPS;
+    enum { ROWS_HERE = 16 * ROW_WARPS, RUNS = STAGE_RUNS * ROW_WARPS / WARPS };
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = ROWS_HERE, g = lane / 4, t = lane % 4;
+    int r = warp % ROW_WARPS * 16, k_part = warp / ROW_WARPS, first = k_part * RUNS;
     const lg_cu_mat &m = a.part[p].w;
     int n_in = m.n_in, stages = n_in / (32 * STAGE_RUNS);
     areas s = areas_of<T>(rows, 8 * NT);
@@ -354,6 +366,13 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
 
+    // rows g and g + 8 have the same turns
+    const places p0 = {
+        s.codes + (unsigned)((r + g) * CODE_BYTES + ((first ^ g) << 4) + 4 * t),
+        s.q + (unsigned)(g * 256 + (((2 * first) ^ g) << 4) + 4 * t),
+        s.meta + (unsigned)((first * 8 * NT + 2 * t) * 8),
+        s.second + (unsigned)((r + g) * 64 + ((g >> 1 & 3) << 4)),
+    };
     in.weights(a, s, p, at, rows);
     in.tokens(a, s, at, n_in);
 #pragma unroll
@@ -366,17 +385,19 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
         wait_stages<STAGES - 2>();
         __syncthreads(); // this stage is here; the one before has been used by all
         load(stage + STAGES - 1);
-        const uint8_t *now = smem + (unsigned)(stage % STAGES) * s.bytes;
-        decode_scales<T>(now + s.scales + r * 16, k_part * runs, runs, lane, d6, mine);
+        unsigned now = (unsigned)(stage % STAGES) * s.bytes;
+        places p_now = {now + p0.codes, now + p0.q, now + p0.meta, now + p0.high};
+        decode_scales<T, RUNS>(smem + now + s.scales + r * 16, first, lane, d6, mine);
         __syncwarp();
-        for (int i = 0; i < runs; i++)
-            run_products<T, NT>(acc, now, s, r, k_part * runs + i, lane, mine + i * 16);
+#pragma unroll
+        for (int i = 0; i < RUNS; i++)
+            run_products<T, NT>(acc, smem, s, p_now, first, i, t, mine[i * 16 + g], mine[i * 16 + g + 8]);
         __syncwarp();
     }
     wait_stages<0>();
     __syncthreads();
     float *part = (float *)smem;
-    int stride = 8 * NT + 1, g = lane / 4, t = lane % 4;
+    int stride = 8 * NT + 1;
     float *to = part + (k_part * rows + r + g) * stride + 2 * t;
 #pragma unroll
     for (int j = 0; j < NT; j++) {
@@ -390,11 +411,11 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
 }
 
 // A block (weight rows, group).
-template <int T, int MODE, bool GROUPED>
-static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 3 : 2)
+template <int T, int MODE, bool GROUPED, int ROW_WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 4 : 2)
     int8_kernel(__grid_constant__ const int8_args a, const lg_cu_step *step)
 {
-    extern __shared__ __align__(16) uint8_t smem[];
+    extern __shared__ __align__(128) uint8_t smem[];
     __shared__ __align__(16) float2 scales[WARPS * (STAGE_RUNS / 2) * 16];
     int block = blockIdx.x, p = 0;
     place at;
@@ -402,7 +423,7 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 3 : 2)
     if (MODE == PLAIN)
         while (p + 1 < a.n_parts && block >= a.part[p + 1].first_group)
             p++;
-    at.row0 = MODE == GATE_UP ? block * 32 : (block - a.part[p].first_group) * 16 * a.row_warps;
+    at.row0 = MODE == GATE_UP ? block * 32 : (block - a.part[p].first_group) * 16 * ROW_WARPS;
     pdl_wait();
     if (GROUPED) {
         if ((int)blockIdx.y >= *a.n_group)
@@ -412,9 +433,9 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 3 : 2)
         at.first = g.first;
         at.n = g.n;
         if (at.n <= 8)
-            block_products<T, MODE, 1, 4>(a, p, at, smem, scales);
+            block_products<T, MODE, 1, 3, ROW_WARPS>(a, p, at, smem, scales);
         else
-            block_products<T, MODE, 2, 4>(a, p, at, smem, scales);
+            block_products<T, MODE, 2, 3, ROW_WARPS>(a, p, at, smem, scales);
         return;
     }
     at.expert = 0;
@@ -423,9 +444,9 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 3 : 2)
     if (at.n <= 0)
         return;
     if (at.n <= 32)
-        block_products<T, MODE, 4, 3>(a, p, at, smem, scales);
+        block_products<T, MODE, 4, 3, ROW_WARPS>(a, p, at, smem, scales);
     else
-        block_products<T, MODE, 8, 3>(a, p, at, smem, scales);
+        block_products<T, MODE, 8, 3, ROW_WARPS>(a, p, at, smem, scales);
 }
 
 /* ---- launches ---- */
@@ -440,24 +461,38 @@ template <int T> static size_t smem_bytes(int rows, int tokens, size_t stages)
     return stages * stage > part ? stages * stage : part;
 }
 
-template <int T, int MODE, bool GROUPED> static void run(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
+template <int T, int MODE, bool GROUPED, int ROW_WARPS>
+static void run(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
 {
-    size_t smem = smem_bytes<T>(16 * a.row_warps, tokens, GROUPED ? 4 : 3);
-    cudaError_t e = cudaFuncSetAttribute(int8_kernel<T, MODE, GROUPED>,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    size_t smem = smem_bytes<T>(16 * ROW_WARPS, tokens, 3);
+    auto kernel = int8_kernel<T, MODE, GROUPED, ROW_WARPS>;
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;
-    launch(c, int8_kernel<T, MODE, GROUPED>, grid, 32 * WARPS, smem, a, c->step);
+    launch(c, kernel, grid, 32 * WARPS, smem, a, c->step);
 }
 
-template <int MODE, bool GROUPED> static void run_type(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
+template <int MODE, bool GROUPED, int ROW_WARPS>
+static void run_type(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
 {
     switch (a.part[0].w.type) {
-    case LG_Q8_0: run<LG_Q8_0, MODE, GROUPED>(c, a, grid, tokens); break;
-    case LG_Q4_K: run<LG_Q4_K, MODE, GROUPED>(c, a, grid, tokens); break;
-    default: run<LG_Q6_K, MODE, GROUPED>(c, a, grid, tokens); break;
+    case LG_Q8_0: run<LG_Q8_0, MODE, GROUPED, ROW_WARPS>(c, a, grid, tokens); break;
+    case LG_Q4_K: run<LG_Q4_K, MODE, GROUPED, ROW_WARPS>(c, a, grid, tokens); break;
+    default: run<LG_Q6_K, MODE, GROUPED, ROW_WARPS>(c, a, grid, tokens); break;
     }
+}
+
+// Parts that share their input: blocks of 32 rows, so that there are enough of them.
+static void run_plain(lg_cu *c, int8_args &a, int tokens)
+{
+    int blocks = 0;
+
+    for (int p = 0; p < a.n_parts; p++) {
+        a.part[p].first_group = blocks;
+        blocks += ceil_div(a.part[p].w.n_out, 32);
+    }
+    run_type<PLAIN, false, 2>(c, a, dim3((unsigned)blocks), tokens);
 }
 
 static bool takes(const lg_cu_mat *m)
@@ -473,24 +508,20 @@ static int tokens_of(int rows)
 int lg_cu_gemm_int8(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts)
 {
     int8_args a = {};
-    int total = 0, blocks = 0, n = 0;
 
-    for (; n < n_parts && takes(&parts[n].w) && parts[n].w.type == parts[0].w.type; n++)
-        total += parts[n].w.n_out;
-    if (n == 0)
-        return 0;
-    a.row_warps = total >= ROWS * c->sms ? 4 : 2;
-    for (int p = 0; p < n; p++) {
-        a.part[p] = parts[p];
-        a.part[p].first_group = blocks;
-        blocks += ceil_div(a.part[p].w.n_out, 16 * a.row_warps);
+    for (; a.n_parts < n_parts; a.n_parts++) {
+        const lg_cu_part &p = parts[a.n_parts];
+        if (!takes(&p.w) || p.w.type != parts[0].w.type)
+            break;
+        a.part[a.n_parts] = p;
     }
-    a.n_parts = n;
+    if (a.n_parts == 0)
+        return 0;
     a.q = c->acts.q;
     a.meta = c->acts.meta;
     a.rows = x->rows;
-    run_type<PLAIN, false>(c, a, dim3((unsigned)blocks), tokens_of(bucket_rows(c, x->rows)));
-    return n;
+    run_plain(c, a, tokens_of(bucket_rows(c, x->rows)));
+    return a.n_parts;
 }
 
 bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f)
@@ -511,7 +542,6 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
     a.part[0].w = f->gate;
     a.part[1].w = f->up;
     a.n_parts = 1;
-    a.row_warps = 4;
     a.q = c->acts.q;
     a.meta = c->acts.meta;
     a.rows = m->h.rows;
@@ -525,9 +555,9 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
     }
     dim3 grid((unsigned)ceil_div(f->gate.n_out, 32), dense ? 1u : (unsigned)n_tiles);
     if (dense)
-        run_type<GATE_UP, false>(c, a, grid, tokens);
+        run_type<GATE_UP, false, 4>(c, a, grid, tokens);
     else
-        run_type<GATE_UP, true>(c, a, grid, tokens);
+        run_type<GATE_UP, true, 4>(c, a, grid, tokens);
     a.part[0].w = f->down;
     a.part[0].y = dense && m->routed ? c->expert_out + (size_t)rows * (size_t)m->k * (size_t)m->out.cols
                   : dense            ? m->out.p
@@ -536,10 +566,9 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
     a.part[0].first_group = 0;
     a.q = c->mid.q;
     a.meta = c->mid.meta;
-    a.row_warps = dense && f->down.n_out < ROWS * c->sms ? 2 : 4;
-    grid.x = (unsigned)ceil_div(f->down.n_out, 16 * a.row_warps);
+    grid.x = (unsigned)ceil_div(f->down.n_out, ROWS);
     if (dense)
-        run_type<PLAIN, false>(c, a, grid, tokens);
+        run_plain(c, a, tokens);
     else
-        run_type<DOWN, true>(c, a, grid, tokens);
+        run_type<DOWN, true, 4>(c, a, grid, tokens);
 }

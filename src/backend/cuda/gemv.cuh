@@ -149,6 +149,14 @@ DEV void dot_floats(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *co
     }
 }
 
+/* warp_sum over `width` lanes. */
+DEV float lanes_sum(float v, int width)
+{
+    for (int o = width / 2; o > 0; o >>= 1)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
+    return v;
+}
+
 /* Any type; ANY also those that are read as stored. Which types a kernel can meet decides its registers. */
 template <int COLS, int R, int U, bool ANY>
 DEV void dot_any(float (&acc)[R][COLS], const lg_cu_mat &m, const uint8_t *const (&p)[R], const int (&row)[R],

@@ -1,5 +1,6 @@
 /*
- * backend/cuda/internal: the backend object, shared by the host files cuda.c, memory.c, images.c and step.c.
+ * backend/cuda/internal: the backend object, shared by the host files cuda.c, fuse.c, memory.c, images.c and
+ * step.c.
  *
  * One thread (the engine's) owns all of it. A failure of the device is sticky: it is kept with its text,
  * every later call repeats it, and the process stays usable for another backend.
@@ -41,6 +42,17 @@ typedef struct lg_cuda_step {
     void *pinned;
 } lg_cuda_step;
 
+/* Ops of a step of one row that wait for the op behind them, which may do their work in passing (fuse.c). */
+typedef struct lg_cuda_later {
+    bool norm, route, qkv;
+    lg_tensor h, x, delta; /* of the norm; delta.p may be NULL */
+    const float *w;
+    float eps;
+    lg_cu_route r;
+    lg_cu_qkv q;
+    const float *away; /* the tensor whose row is in cu.x_other; NULL: none */
+} lg_cuda_later;
+
 typedef struct lg_cuda {
     lg_backend base;
     lg_cu cu;
@@ -55,6 +67,7 @@ typedef struct lg_cuda {
     /* what cu.acts holds the quantised form of; NULL: nothing */
     const float *acts_of;
     int acts_cols_of;
+    lg_cuda_later later;
     lg_cuda_step step;
     lg_key key;
     lg_cuda_graph graph[LG_CUDA_GRAPHS];
@@ -66,6 +79,7 @@ typedef struct lg_cuda {
     cudaEvent_t stage_free[LG_CUDA_STAGES];
     int stage_next;
     /* images of KV blocks */
+    struct lg_cuda_ready *ready;
     cudaStream_t copies;
     cudaEvent_t before_copy, after_copies;
     /* phases */
@@ -95,6 +109,24 @@ size_t lg_cuda_scratch_bytes(lg_backend *b, const lg_limits *lim);
 void lg_cuda_free_stages(lg_cuda *c);
 /* The device's view of a weight. */
 lg_cu_mat lg_cuda_mat(const lg_weight *w);
+
+/* fuse.c: steps of one row */
+void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta, const float *w,
+                        float eps);
+void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r);
+void lg_cuda_later_qkv(lg_cuda *c, const lg_cu_qkv *q);
+/* The op, with what waits for it; false: settle, then do it the usual way. */
+bool lg_cuda_fused_linear(lg_cuda *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
+bool lg_cuda_fused_moe(lg_cuda *c, const lg_cu_moe *m);
+/* What waits for an attention of these operands, or NULL; it no longer waits. */
+const lg_cu_qkv *lg_cuda_fused_qkv(lg_cuda *c, const lg_attn_args *a);
+/* Nothing waits any more, and rows are where their tensors say. */
+void lg_cuda_settle(lg_cuda *c);
+/* Somebody writes to this tensor: what was quantised of it is old. */
+void lg_cuda_touch(lg_cuda *c, const float *p);
+/* c->acts holds the quantised form of x; or it is made. */
+void lg_cuda_quantised(lg_cuda *c, const lg_tensor *x);
+void lg_cuda_want_acts(lg_cuda *c, const lg_tensor *x);
 
 /* images.c */
 /* The stream of the copies, unless the card and the host share one memory. */

@@ -23,6 +23,7 @@ extern "C" {
 
 enum {
     LG_CU_EXACT_ROWS = 16, /* up to here a row's bits do not depend on the number of rows */
+    LG_CU_CODE_ROWS = 64,  /* up to here inputs of products are int8 codes, above bf16 */
     LG_CU_PARTS = 4,
     LG_CU_FEW_COLS = 4,    /* entries of a group when there are few rows */
     LG_CU_SPAN = 256,      /* positions of an attention node, at multiples of itself */
@@ -54,7 +55,7 @@ typedef struct lg_cu_mat {
 typedef struct lg_cu_acts {
     int8_t *q;      /* [rows][n_in] */
     int4 *meta;     /* [rows][n_in / 32] */
-    uint16_t *bf16; /* [rows][n_in], for more than LG_CU_EXACT_ROWS rows */
+    uint16_t *bf16; /* [rows][n_in], for more than LG_CU_CODE_ROWS rows */
 } lg_cu_acts;
 
 /* An expert and its entries: sorted entries [first, first + n). */
@@ -67,6 +68,7 @@ typedef struct lg_cu {
     cudaError_t error;
     int sms, arch; /* multiprocessors; compute capability times 10 */
     bool pdl;      /* programmatic dependent launch */
+    bool uneven;   /* the last launch left multiprocessors empty: the next would land unevenly if it came early */
     int rows, outs;
     int64_t ctx;   /* positions that the step can see, at most */
     int max_head;  /* of any layer */
@@ -85,6 +87,9 @@ typedef struct lg_cu {
     int *n_group;           /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches */
     float *expert_out;      /* [rows * (k + 1)][hidden] */
     float *attn_part;       /* nodes of attention */
+    int *arrived;           /* [LG_CU_EXACT_ROWS * max_head]: blocks of attention that are done; 0 between launches */
+    float *x_other;         /* [hidden]: the other place of the residual row (fuse.c) */
+    int smem;               /* bytes of shared memory of a multiprocessor */
 } lg_cu;
 
 /* layout.cu */
@@ -98,12 +103,27 @@ void lg_cu_synth(lg_cu *c, uint64_t seed, uint32_t index, lg_qtype type, float m
                  uint64_t block0, uint64_t n, void *dst);
 void lg_cu_to_f32(lg_cu *c, lg_qtype type, const void *src, float *dst, int64_t n, float scale);
 
+/* The input of a product of one row that is still to be normed: h = norm(x + delta). x + delta goes to x_out, which
+ * is not x: other blocks may still read that. */
+typedef struct lg_cu_normed {
+    const float *x, *delta; /* delta or NULL */
+    float *x_out;           /* NULL with delta */
+    float *h;
+    const float *w;
+    float eps;
+    int cols;
+    lg_cu_acts acts; /* h quantised */
+} lg_cu_normed;
+
 /* norm.cu */
 void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table);
-/* delta may be NULL. Also leaves out's quantised form in c->acts when `quantise` is set. */
-void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta, const float *w,
-                float eps, bool quantise);
-void lg_cu_quantise(lg_cu *c, const lg_tensor *x);
+/* x + delta goes to x_out (x or another row of its stride); delta may be NULL. Also leaves out's quantised form
+ * in c->acts when `quantise` is set. */
+void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out, const lg_tensor *delta,
+                const float *w, float eps, bool quantise);
+void lg_cu_quantise(lg_cu *c, const lg_tensor *x); /* to c->acts */
+void lg_cu_quantise_to(lg_cu *c, const lg_tensor *x, const lg_cu_acts *to);
+void lg_cu_to_bf16(lg_cu *c, const lg_tensor *x); /* to c->acts.bf16, whatever the number of rows */
 void lg_cu_swiglu(lg_cu *c, const lg_tensor *out, const lg_tensor *gate, const lg_tensor *up);
 void lg_cu_copy(lg_cu *c, void *dst, const void *src, size_t row_bytes, size_t dst_pitch, size_t src_pitch,
                 lg_rows rows);
@@ -117,8 +137,14 @@ typedef struct lg_cu_part {
 } lg_cu_part;
 /* acts: x quantised */
 void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts);
+/* One row, a norm and its products in one launch; false: not these, nothing was done. */
+bool lg_cu_normed_gemv(lg_cu *c, const lg_cu_normed *x, const lg_cu_part *parts, int n_parts);
 /* gemm.cu: any number of rows */
 void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
+/* an f32 product in slices of its inputs, [slice][rows of the bucket][y_stride] at part->y, to be added up */
+void lg_cu_gemm_f32_slices(lg_cu *c, const lg_tensor *x, const lg_cu_part *part, int slices);
+/* gemm_int8.cu: up to LG_CU_CODE_ROWS rows of c->acts: the leading parts that it takes, and how many */
+int lg_cu_gemm_int8(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
 
 /* route.cu */
 typedef struct lg_cu_route {
@@ -145,6 +171,9 @@ typedef struct lg_cu_moe {
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
+/* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL: h is, and
+ * is quantised in c->acts); false: not these, nothing was done. */
+bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *a, int tile_rows);
 /* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries */
@@ -153,6 +182,16 @@ void lg_cu_moe_sum(lg_cu *c, const lg_cu_moe *a);
  * down to c->expert_out + out_at * hidden; tile_rows as the tiles were cut. */
 int lg_cu_gemm_tile_rows(const lg_cu *c, const lg_cu_ffn *f, int n_expert, int k);
 void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, int tile_rows, int n_tiles);
+/* gemm_wgmma.cu, on sm_90a: the leading parts that it takes, and how many */
+int lg_cu_gemm_wgmma(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
+/* 0: not for it */
+int lg_cu_wgmma_tile_rows(const lg_cu *c, const lg_cu_ffn *f);
+void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, float *y, int y_stride,
+                          int n_tiles);
+/* gemm_int8.cu: the same for up to LG_CU_CODE_ROWS rows of c->acts, groups of lg_cu_int8_tile_rows() */
+bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f);
+int lg_cu_int8_tile_rows(void);
+void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, int n_tiles);
 
 /* qkv.cu */
 /* cos and sin of every row and pair: [rows][2][n_rot / 2] */
@@ -172,9 +211,11 @@ void lg_cu_kv_move(lg_cu *c, const lg_kv_class *k, int src_block, int src_row, i
 /* attention.cu */
 typedef struct lg_cu_attn {
     lg_tensor out, q, gate;
+    const lg_cu_qkv *qkv; /* what lg_cu_qkv_post would have to do before, or NULL */
     const lg_kv_class *kv;
     int kv_layer, n_head;
 } lg_cu_attn;
+bool lg_cu_attn_takes_qkv(const lg_cu *c, const lg_cu_qkv *q);
 void lg_cu_attention(lg_cu *c, const lg_cu_attn *a, bool quantise);
 int lg_cu_max_spans(int64_t ctx, int window); /* that a row of attention can see */
 size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim);

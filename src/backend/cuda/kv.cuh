@@ -1,5 +1,6 @@
 /*
- * backend/cuda/kv: where keys and values of one layer lie: what qkv.cu writes and attention.cu reads.
+ * backend/cuda/kv: where keys and values of one layer lie, and how a row of them is made: for qkv.cu and for the
+ * attention that does it in passing (attn_few.cu).
  */
 #ifndef LG_BACKEND_CUDA_KV_CUH
 #define LG_BACKEND_CUDA_KV_CUH
@@ -35,6 +36,57 @@ DEV const uint8_t *kv_tile(const kv_args &a, long long pos, int head, bool v)
 {
     int block = a.table[pos / LG_KV_BLOCK];
     return a.mem + (size_t)block * a.block_bytes + (v ? a.at_v : a.at_k) + (size_t)head * a.tile_bytes;
+}
+
+/* All lanes: one head of a row, to x (shared memory): normed if there is a norm, turned if there is a table. */
+DEV void head_post(float *x, const float *src, const float *norm, float eps, const float *table, int half,
+                   int dim, int lane)
+{
+    float sum = 0.0f;
+
+    for (int i = lane; i < dim; i += 32) {
+        x[i] = __ldcg(src + i);
+        sum = fmaf(x[i], x[i], sum);
+    }
+    if (norm) {
+        float inv = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
+        for (int i = lane; i < dim; i += 32)
+            x[i] = x[i] * inv * norm[i];
+    }
+    __syncwarp();
+    for (int j = lane; table && j < half; j += 32) {
+        float u = x[j], w = x[half + j], c = table[j], s = table[half + j];
+        x[j] = fmaf(-w, s, u * c);
+        x[half + j] = fmaf(u, s, w * c);
+    }
+    __syncwarp();
+}
+
+/* All lanes: a head's row x of K or V to its place. */
+DEV void store_kv(const kv_args &a, bool v, int head, long long pos, const float *x, int lane)
+{
+    uint8_t *dst = (uint8_t *)kv_tile(a, pos, head, v) + (size_t)(pos % LG_KV_BLOCK) * a.row_bytes;
+    int dim = a.head_dim;
+
+    if (a.type == LG_F32) {
+        for (int i = lane; i < dim; i += 32)
+            ((float *)dst)[i] = x[i];
+    } else if (a.type == LG_F16) {
+        for (int i = lane; i < dim; i += 32)
+            ((__half *)dst)[i] = __float2half_rn(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
+    } else {
+        for (int run = 0; run < dim / 32; run++) { // f16 scale, then codes
+            float y = x[run * 32 + lane], max = warp_max(fabsf(y)), d = max / 127.0f;
+            float inverse = d > 0.0f ? 1.0f / d : 0.0f;
+            uint8_t *b = dst + run * 34;
+            float code = roundf(y * inverse);
+            b[2 + lane] = (uint8_t)(int8_t)(int)fminf(fmaxf(code, -127.0f), 127.0f);
+            if (lane < 2) {
+                unsigned h = __half_as_ushort(__float2half_rn(fminf(d, 65504.0f)));
+                b[lane] = (uint8_t)(h >> 8 * lane);
+            }
+        }
+    }
 }
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * backend/cuda/linear: products of at most LG_CU_EXACT_ROWS rows, bound by the bandwidth of the memory.
  *
- * Up to four matrices that share their input are one launch. For one activation row a warp streams 2, 4 or 8
- * weight rows, as many as leave enough warps; for more it computes two weight rows times all of them. While
- * the kernel before still runs, warps ask for their first weights.
+ * Up to four matrices that share their input are one launch. One activation row: stream.cuh, with the norm in
+ * front of it where there is one. Several: a warp computes two weight rows times all of them, and asks for its
+ * first weights while the kernel before still runs.
  */
 #include "backend/cuda/stream.cuh"
 
@@ -62,37 +62,141 @@ static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_consta
     }
 }
 
-template <int ROWS>
-static __global__ void __launch_bounds__(32 * WARPS, 4)
-    linear_one_kernel(__grid_constant__ const linear_args a, const lg_cu_step *step)
-{
-    int lane = threadIdx.x % 32, group = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, p = 0;
-    float acc[ROWS], sum;
+/* ---- one row ---- */
 
-    if (group >= a.n_groups) // the rest of the block does not wait for this warp
-        return;
-    while (p + 1 < a.n_parts && group >= a.part[p + 1].first_group)
+enum { ONE_RING = 90 << 10 }; // bytes of the rings of a block
+
+struct one_args {
+    lg_cu_part part[LG_CU_PARTS]; // first_group: the first row, counted through all parts
+    int n_parts, total, n_in, rows;
+    lg_cu_acts acts;
+    lg_cu_normed norm;
+};
+
+enum { ONE_ROWS = 4 }; // of a warp between two reductions
+
+// Row `row`, counted through all parts, as a row of one of them.
+DEV int one_part(const one_args &a, int *row)
+{
+    int p = 0;
+
+    while (p + 1 < a.n_parts && *row >= a.part[p + 1].first_group)
         p++;
-    const lg_cu_part &part = a.part[p];
-    int first = (group - part.first_group) * ROWS;
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        acc[r] = 0.0f;
-    stream_any<ROWS, 3>(acc, part.w, first, a.in, lane);
-    int row = first + sums_of<ROWS>(acc, 32, lane, &sum);
-    if (lane % (32 / ROWS) == 0 && row < part.w.n_out && step_rows(step, a.rows) > 0)
-        part.y[row] = sum * part.w.scale;
+    *row -= a.part[p].first_group;
+    return p;
 }
 
-template <int ROWS> static void run_one(lg_cu *c, linear_args &a)
+// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every STREAM_WARPS-th row of its block's.
+template <int T, bool NORM>
+static __global__ void __launch_bounds__(STREAM_THREADS, 2)
+    linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
-    for (int p = 0; p < a.n_parts; p++) {
-        a.part[p].first_group = a.n_groups;
-        a.n_groups += ceil_div(a.part[p].w.n_out, ROWS);
+    enum { SLOT = piece_bytes(T == LG_CU_ANY ? (int)LG_Q8_0 : T), DEPTH = ONE_RING / STREAM_WARPS / SLOT };
+    extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32, pieces = (runs + 31) / 32;
+    unsigned blocks = gridDim.x, total = (unsigned)a.total;
+    int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
+    int rows = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS : 0;
+    uint8_t *acts = smem + STREAM_WARPS * DEPTH * SLOT;
+    bool any = step_rows(step, a.rows) > 0;
+    ring<DEPTH, SLOT> slots;
+    reader from;
+    int ask = first, piece = 0, ask_type = T;
+    norm_part norm;
+
+    auto get = [&](unsigned slot) {
+        if (piece == 0) { // the next row
+            int row = ask;
+            const lg_cu_mat &m = a.part[one_part(a, &row)].w;
+            ask_type = m.type;
+            by_type<T>(ask_type, [&](auto t) { from = reader_at<t.type>(m, m.p, row, lane); });
+            ask += STREAM_WARPS;
+        }
+        by_type<T>(ask_type, [&](auto t) {
+            if (piece * 32 + lane < runs)
+                fetch<t.type>(slot, from, 0, lane);
+            advance<t.type>(from);
+        });
+        piece = piece + 1 == pieces ? 0 : piece + 1;
+    };
+    if (NORM)
+        norm_weights(norm, a.norm);
+    slots.start(smem + warp * DEPTH * SLOT, rows * pieces, get);
+    pdl_wait(); // the activations are of the kernel before
+    if (NORM) {
+        norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), any && blockIdx.x == 0);
+    } else {
+        copy_acts(acts, a.acts.q, a.acts.meta, runs);
+        __syncthreads();
     }
-    launch(c, linear_one_kernel<ROWS>, dim3((unsigned)ceil_div(a.n_groups, WARPS)), 32 * WARPS, 0, a,
-           c->step);
+    for (int at = first; at < end; at += ONE_ROWS * STREAM_WARPS) {
+        float acc[ONE_ROWS] = {}, sum;
+#pragma unroll
+        for (int i = 0; i < ONE_ROWS; i++) {
+            int row = at + i * STREAM_WARPS, type = T;
+            if (row >= end)
+                break;
+            if (T == LG_CU_ANY)
+                type = a.part[one_part(a, &row)].w.type;
+            for (int j = 0; j < pieces; j++) {
+                const uint8_t *slot = slots.turn(get);
+                if (j * 32 + lane < runs)
+                    by_type<T>(type, [&](auto t) {
+                        acc[i] = dot_raw<t.type>(take<t.type>(slot, lane), act_of(acts + j * ACT_PIECE, lane), lane & 7,
+                                                 acc[i]);
+                    });
+            }
+        }
+        int row = at + sums_of<ONE_ROWS>(acc, 32, lane, &sum) * STREAM_WARPS;
+        if (lane % (32 / ONE_ROWS) == 0 && row < end && any) {
+            const lg_cu_part &part = a.part[one_part(a, &row)];
+            part.y[row] = sum * part.w.scale;
+        }
+    }
 }
+
+// False: something does not fit; nothing was done.
+static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, int rows, const lg_cu_part *parts,
+                    int n_parts)
+{
+    one_args a = {};
+    int type = parts[0].w.type, n_in = parts[0].w.n_in;
+    size_t smem = ONE_RING + act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float);
+
+    for (int p = 0; p < n_parts; p++) {
+        if (!streams(&parts[p].w))
+            return false;
+        a.part[p] = parts[p];
+        a.part[p].first_group = a.total;
+        a.total += parts[p].w.n_out;
+        type = parts[p].w.type == type ? type : LG_CU_ANY;
+    }
+    if (!shares(c, smem) || (norm && !norm_streams(norm)))
+        return false;
+    a.n_parts = n_parts;
+    a.n_in = n_in;
+    a.rows = rows;
+    if (norm)
+        a.norm = *norm;
+    else
+        a.acts = *acts;
+    auto kernel = norm ? type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, true>
+                         : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, true>
+                                           : linear_one_kernel<LG_CU_ANY, true>
+                  : type == LG_Q8_0 ? linear_one_kernel<LG_Q8_0, false>
+                  : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, false>
+                                    : linear_one_kernel<LG_CU_ANY, false>;
+    share_sm(c, kernel, smem);
+    launch(c, kernel, dim3((unsigned)(a.total < c->sms ? a.total : c->sms)), STREAM_THREADS, smem, a, c->step);
+    return true;
+}
+
+bool lg_cu_normed_gemv(lg_cu *c, const lg_cu_normed *x, const lg_cu_part *parts, int n_parts)
+{
+    return run_one(c, x, NULL, LG_ROWS_STEP, parts, n_parts);
+}
+
+/* ---- several rows ---- */
 
 template <int COLS> static void run(lg_cu *c, linear_args &a, bool any)
 {
@@ -110,13 +214,12 @@ void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part
 {
     linear_args a = {};
     int rows = bucket_rows(c, x->rows);
-    bool any = false, planar = true;
-    int total = 0;
+    bool any = false;
 
+    if (rows == 1 && run_one(c, NULL, acts, x->rows, parts, n_parts))
+        return;
     for (int p = 0; p < n_parts; p++) {
         a.part[p] = parts[p];
-        planar = planar && is_planar(parts[p].w.type);
-        total += parts[p].w.n_out;
         any = any || !(is_planar(parts[p].w.type) || is_float(parts[p].w.type));
     }
     a.n_parts = n_parts;
@@ -125,13 +228,7 @@ void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part
     a.in.x = x->p;
     a.in.x_stride = (size_t)x->stride;
     a.rows = x->rows;
-    if (rows == 1 && planar && total >= 80 * c->sms)
-        run_one<8>(c, a);
-    else if (rows == 1 && planar && total >= 40 * c->sms)
-        run_one<4>(c, a);
-    else if (rows == 1 && planar)
-        run_one<2>(c, a);
-    else if (rows == 1)
+    if (rows == 1)
         run<1>(c, a, any);
     else if (rows <= 4)
         run<4>(c, a, any);

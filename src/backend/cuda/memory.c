@@ -329,7 +329,7 @@ static lg_limits widen(const lg_limits *a, const lg_limits *b)
 // Addresses in the scratch at `base`, or with base NULL only its size.
 static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
 {
-    size_t at = 0, rows = larger((size_t)lim->max_rows, (size_t)lim->max_out), few = LG_CU_EXACT_ROWS;
+    size_t at = 0, rows = larger((size_t)lim->max_rows, (size_t)lim->max_out), few = LG_CU_CODE_ROWS;
     size_t k = (size_t)lim->max_k, ffn = (size_t)lim->max_ffn;
     size_t narrow = lim->max_ffn_expert ? (size_t)lim->max_ffn_expert : ffn;
     size_t cols = larger(larger((size_t)lim->hidden, (size_t)lim->max_q_cols), ffn);
@@ -344,7 +344,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
     const size_t bytes[] = {
         few * cols,                                           // acts.q
         few * (cols / 32 + 1) * sizeof(int4),                 // acts.meta
-        rows > few ? rows * cols * sizeof(uint16_t) : 0,      // acts.bf16
+        rows > LG_CU_EXACT_ROWS ? rows * cols * sizeof(uint16_t) : 0, // acts.bf16
         mid,                                                  // mid.q
         (mid / 32 + 1) * sizeof(int4),                        // mid.meta
         mid_f32 * sizeof(float),                              // mid.f32, mid.bf16
@@ -355,6 +355,8 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
         k ? larger(bucket, few) * (k + 1) * (size_t)lim->hidden * sizeof(float) : 0,
         (lim->max_head ? lg_cu_attn_floats(lim->max_ctx, lim->max_head, dim) : 64) * sizeof(float),
         larger(rows, few) * LG_ROT_MAX * sizeof(float) * LG_CU_ROPES,
+        few * (size_t)lim->max_head * sizeof(int),            // arrived
+        (size_t)lim->hidden * sizeof(float),                  // x_other
     };
     for (; n < (int)(sizeof bytes / sizeof *bytes); n++) {
         p[n] = base ? base + at : NULL;
@@ -373,6 +375,8 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
     c->cu.attn_part = p[11];
     for (size_t i = 0; i < LG_CU_ROPES; i++)
         c->rope_table[i] = (float *)p[12] + i * larger(rows, few) * LG_ROT_MAX;
+    c->cu.arrived = p[13];
+    c->cu.x_other = p[14];
     c->acts_cols = cols;
     c->cu.max_head = lim->max_head;
     return at;

@@ -1,6 +1,6 @@
 /*
  * backend/cuda/moe: the mixture of experts. Few rows: moe_few.cu. More rows: entries are sorted by expert on
- * the device and gemm.cu multiplies tile by tile; results lie by entry and are added up here.
+ * the device and multiplied tile by tile (gemm_int8.cu, gemm.cu); results lie by entry and are added up here.
  *
  * Sums run over the shared expert, then the ranks in order.
  */
@@ -28,29 +28,38 @@ void lg_cu_moe_sum(lg_cu *c, const lg_cu_moe *m)
            m->shared ? rows * m->k : -1, m->out.cols, (int)m->h.rows, c->step);
 }
 
-static void many_rows(lg_cu *c, const lg_cu_moe *m)
+// One expert stack, or a dense expert, of more than LG_CU_EXACT_ROWS rows.
+static void run_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense)
 {
-    int rows = bucket_rows(c, m->h.rows);
+    int rows = bucket_rows(c, m->h.rows), n_expert = dense ? 1 : f->gate.n_expert, k = dense ? 1 : m->k;
+    bool codes = rows <= LG_CU_CODE_ROWS && lg_cu_int8_takes_ffn(f);
+    int tile = codes ? lg_cu_int8_tile_rows() : lg_cu_gemm_tile_rows(c, f, n_expert, k);
+    int entries = rows * k, tiles = ceil_div(rows, tile);
 
-    if (m->routed) {
-        int n_expert = m->routed->gate.n_expert, entries = rows * m->k;
-        int tile = lg_cu_gemm_tile_rows(c, m->routed, n_expert, m->k);
-        int tiles = entries / tile + (entries < n_expert ? entries : n_expert);
+    if (!dense) {
+        tiles = entries / tile + (entries < n_expert ? entries : n_expert);
+        tiles = tiles < LG_CU_TILES ? tiles : LG_CU_TILES;
         lg_cu_sort_entries(c, m, tile);
-        lg_cu_gemm_ffn(c, m, m->routed, false, tile, tiles < LG_CU_TILES ? tiles : LG_CU_TILES);
     }
-    if (m->shared) {
-        int tile = lg_cu_gemm_tile_rows(c, m->shared, 1, 1);
-        lg_cu_gemm_ffn(c, m, m->shared, true, tile, ceil_div(rows, tile));
+    if (codes) {
+        lg_cu_gemm_int8_ffn(c, m, f, dense, tiles);
+        return;
     }
-    if (m->routed)
-        lg_cu_moe_sum(c, m);
+    if (rows <= LG_CU_CODE_ROWS && m->h.cols % 32 == 0)
+        lg_cu_to_bf16(c, &m->h);
+    lg_cu_gemm_ffn(c, m, f, dense, tile, tiles);
 }
 
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *m)
 {
-    if (bucket_rows(c, m->h.rows) <= LG_CU_EXACT_ROWS)
+    if (bucket_rows(c, m->h.rows) <= LG_CU_EXACT_ROWS) {
         lg_cu_moe_few(c, m);
-    else
-        many_rows(c, m);
+        return;
+    }
+    if (m->routed)
+        run_ffn(c, m, m->routed, false);
+    if (m->shared)
+        run_ffn(c, m, m->shared, true);
+    if (m->routed)
+        lg_cu_moe_sum(c, m);
 }

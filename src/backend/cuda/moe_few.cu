@@ -1,11 +1,12 @@
 /*
- * backend/cuda/moe_few: the mixture of experts for up to LG_CU_EXACT_ROWS rows.
+ * backend/cuda/moe_few: the mixture of experts for up to LG_CU_EXACT_ROWS rows. (One row mostly goes another way:
+ * moe_one.cu.)
  *
  * One launch for gate and up of all experts and the shared one, which leaves silu(gate h) * up h quantised,
- * and one for down with the weighted sum (with more than one row the sum is a launch of its own, so that each
- * expert's weights are read once). Sums run over the shared expert, then the ranks in order.
+ * one for down by entries, so that each expert's weights are read once, and one for the weighted sum. Sums run
+ * over the shared expert, then the ranks in order.
  */
-#include "backend/cuda/stream.cuh"
+#include "backend/cuda/gemv.cuh"
 
 /* ---- few rows: gate and up ---- */
 
@@ -133,38 +134,6 @@ static __global__ void __launch_bounds__(32 * WARPS)
     }
 }
 
-// One row, types in planes: a warp streams its rows of gate and up in turn.
-template <int WARPS>
-static __global__ void __launch_bounds__(32 * WARPS, 16 / WARPS)
-    moe_up_one_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step)
-{
-    enum { R = 2 * FFN_ROWS / WARPS };
-    __shared__ float sums[2 * FFN_ROWS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = (int)blockIdx.x * FFN_ROWS;
-    bool shared = (int)blockIdx.y < a.n_shared;
-    int slot = shared ? 0 : (int)blockIdx.y - a.n_shared;
-    const lg_cu_ffn &f = shared ? a.shared : a.routed;
-    int ffn = f.gate.n_out;
-
-    pdl_wait();
-    if (first >= ffn || step_rows(step, a.rows) == 0)
-        return;
-    int expert = shared ? 0 : a.ids[slot];
-    items_any<1, 3, true>(f.gate, matrix_at(f.gate, expert), matrix_at(f.up, expert), first + warp * R / 2, R,
-                          a.in, lane, 32, [&](int i, float sum) { sums[warp * R + i] = sum; });
-    __syncthreads();
-    if (warp > 0)
-        return;
-    float v = silu(sums[2 * lane] * matrix_scale(f.gate, expert)) *
-              (sums[2 * lane + 1] * matrix_scale(f.up, expert));
-    const lg_cu_acts &to = shared ? a.mid_shared : a.mid;
-    if (shared ? a.quantise_shared : a.quantise_routed)
-        store_run(to.q + (size_t)slot * (size_t)ffn, to.meta + (size_t)slot * (size_t)(ffn / 32),
-                  (int)blockIdx.x, lane, v);
-    else if (first + lane < ffn)
-        (shared ? a.mid_f32_shared : a.mid_f32)[(size_t)slot * (size_t)ffn + (size_t)(first + lane)] = v;
-}
-
 /* ---- few rows: down ---- */
 
 // Lanes that share a row: as many as it has runs, so that short rows leave none idle.
@@ -174,14 +143,7 @@ DEV int lanes_of(const lg_cu_mat &m)
     return pieces > 16 ? 32 : pieces > 8 ? 16 : 8;
 }
 
-DEV float lanes_sum(float v, int width)
-{
-    for (int o = width / 2; o > 0; o >>= 1)
-        v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
-    return v;
-}
-
-enum { DOWN_R = 4, DOWN_ONE_R = 16, DOWN_WARPS_ONE = 12 }; // rows of a warp; the same, and warps, for one row
+enum { DOWN_R = 4 }; // rows of a warp
 
 // R * (32 / width) rows from `first` on of expert g; y[c] gets row `first + index` on the lanes that begin a
 // group.
@@ -204,39 +166,6 @@ DEV void down_rows(const moe_args &a, bool shared, const lg_cu_group &g, int fir
             acc[r][c] = 0.0f;
     }
     dot_any<COLS, R, 1, ANY>(acc, f.down, p, row, in, slot, lane % width, width);
-}
-
-// One row: warp i of a block takes the expert of rank i, the last one the shared expert.
-static __global__ void __launch_bounds__(32 * DOWN_WARPS_ONE, 2)
-    moe_down_one_kernel(__grid_constant__ const moe_args a, const lg_cu_step *step, int width)
-{
-    extern __shared__ float part[]; // [warp][rows]
-    __shared__ float weight[DOWN_WARPS_ONE];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = DOWN_ONE_R * (32 / width);
-    int first = (int)blockIdx.x * rows, hidden = a.routed.down.n_out;
-    bool shared = warp == a.k;
-    const lg_cu_mat &m = shared ? a.shared.down : a.routed.down;
-
-    pdl_wait();
-    if (step_rows(step, a.rows) == 0)
-        return;
-    int expert = shared ? 0 : a.ids[warp];
-    if (lane == 0 && !shared)
-        weight[warp] = a.w[warp];
-    const lg_cu_acts &mid = shared ? a.mid_shared : a.mid;
-    size_t slot = shared ? 0 : (size_t)warp;
-    gemv_in in = {mid.q + slot * (size_t)m.n_in, mid.meta + slot * (size_t)(m.n_in / 32), NULL, 0, 1};
-    float scale = matrix_scale(m, expert), *to = part + warp * rows + lane / width * DOWN_ONE_R;
-    items_any<2, 1, false>(m, matrix_at(m, expert), NULL, first + lane / width * DOWN_ONE_R, DOWN_ONE_R / 2,
-                           in, lane % width, width, [&](int i, float sum) { to[i] = sum * scale; });
-    __syncthreads();
-    int o = threadIdx.x;
-    if (o >= rows || first + o >= hidden)
-        return;
-    float total = a.has_shared ? part[a.k * rows + o] : 0.0f;
-    for (int e = 0; e < a.k; e++)
-        total = fmaf(weight[e], part[e * rows + o], total);
-    a.out[first + o] = total;
 }
 
 // Several rows: each expert's matrix once, results by entry.
@@ -286,13 +215,6 @@ static bool is_other(const lg_cu_ffn *f)
                   (is_planar(f->down.type) || is_float(f->down.type)));
 }
 
-// Gate and up in planes, of one type each.
-static bool streams(const moe_args &a)
-{
-    return (!a.has_routed || (is_planar(a.routed.gate.type) && a.routed.up.type == a.routed.gate.type)) &&
-           (!a.has_shared || (is_planar(a.shared.gate.type) && a.shared.up.type == a.shared.gate.type));
-}
-
 template <int COLS> static void run_up(lg_cu *c, const moe_args &a, bool any)
 {
     int ffn = a.has_routed ? a.routed.gate.n_out : 0, shared = a.has_shared ? a.shared.gate.n_out : 0;
@@ -301,10 +223,6 @@ template <int COLS> static void run_up(lg_cu *c, const moe_args &a, bool any)
 
     if (any)
         launch(c, moe_up_kernel<COLS, 8, true>, grid, 256, 0, a, c->step);
-    else if (COLS == 1 && streams(a) && (int)(grid.x * grid.y) < 2 * c->sms)
-        launch(c, moe_up_one_kernel<16>, grid, 512, 0, a, c->step);
-    else if (COLS == 1 && streams(a))
-        launch(c, moe_up_one_kernel<4>, grid, 128, 0, a, c->step);
     else
         launch(c, moe_up_kernel<COLS, 8, false>, grid, 256, 0, a, c->step);
 }
@@ -316,21 +234,6 @@ template <int COLS> static void run_down(lg_cu *c, const moe_args &a, bool any)
 
     launch(c, any ? moe_down_kernel<COLS, true> : moe_down_kernel<COLS, false>, grid, 32 * DOWN_WARPS, 0, a,
            c->step);
-}
-
-static int host_lanes(const lg_cu_mat *m)
-{
-    int pieces = is_float(m->type) ? (m->n_in + 7) / 8 : m->n_in / 32;
-    return pieces > 16 ? 32 : pieces > 8 ? 16 : 8;
-}
-
-static void down_one(lg_cu *c, const moe_args &a)
-{
-    int width = host_lanes(&a.routed.down), rows = DOWN_ONE_R * (32 / width);
-    unsigned warps = (unsigned)(a.k + a.has_shared);
-
-    launch(c, moe_down_one_kernel, dim3((unsigned)ceil_div(a.routed.down.n_out, rows)), (int)(32 * warps),
-           (size_t)warps * (size_t)rows * sizeof(float), a, c->step, width);
 }
 
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *m)
@@ -380,12 +283,6 @@ void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *m)
         part.y = m->out.p;
         part.y_stride = m->out.stride;
         lg_cu_gemv(c, &x, &a.mid_shared, &part, 1);
-        return;
-    }
-    if (rows == 1 && a.k + a.has_shared <= DOWN_WARPS_ONE && host_lanes(&a.routed.down) >= 16 &&
-        is_planar(a.routed.down.type) && (!m->shared || is_planar(m->shared->down.type)) &&
-        (!m->shared || host_lanes(&m->shared->down) == host_lanes(&m->routed->down))) {
-        down_one(c, a);
         return;
     }
     if (rows == 1)

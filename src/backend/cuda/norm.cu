@@ -1,13 +1,14 @@
 /*
  * backend/cuda/norm: embedding, norms, quantisation of inputs, SwiGLU, row copies.
  *
- * One block a row. A norm leaves the input of the products that follow in c->acts, in the form that they
- * want: int8 runs for up to LG_CU_EXACT_ROWS rows, bf16 above. The sum of squares is taken in an order that
+ * One block a row. (The norm of a single row is mostly part of the product behind it: stream.cuh.) A norm leaves
+ * the input of the products that follow in c->acts, in the form that they want: int8 runs for up to
+ * LG_CU_CODE_ROWS rows, bf16 above. The sum of squares is taken in an order that
  * depends on the number of columns alone.
  */
 #include "backend/cuda/common.cuh"
 
-enum { NORM_THREADS = 1024 };
+enum { NORM_THREADS = 512 };
 
 static __global__ void embed_kernel(lg_cu_mat m, const int32_t *ids, const lg_cu_step *step, float *out,
                                     int stride)
@@ -37,103 +38,136 @@ void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table)
     launch(c, embed_kernel, dim3((unsigned)c->rows), 128, 0, *table, c->ids, c->step, out->p, out->stride);
 }
 
-// Sum over the block, on every thread. `room` holds a float for each warp.
-DEV float block_sum(float v, float *room)
+// Four columns of a row; past the last column zeros.
+DEV float4 get4(const float *p, int i, int cols, bool whole)
 {
-    int warps = blockDim.x / 32;
-
-    v = warp_sum(v);
-    if (threadIdx.x % 32 == 0)
-        room[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = threadIdx.x % 32 < warps ? room[threadIdx.x % 32] : 0.0f;
-    return warp_sum(v);
+    if (whole && i + 4 <= cols)
+        return *(const float4 *)(p + i);
+    return make_float4(i < cols ? p[i] : 0.0f, i + 1 < cols ? p[i + 1] : 0.0f, i + 2 < cols ? p[i + 2] : 0.0f,
+                       i + 3 < cols ? p[i + 3] : 0.0f);
 }
 
-// What becomes of a row's value: int8 runs (FORM 1), bf16 (FORM 2), or nothing.
-template <int FORM> DEV void put_act(lg_cu_acts a, int row, int cols, int i, float v)
+DEV void put4(float *p, int i, int cols, bool whole, float4 v)
 {
-    if (FORM == 1)
-        store_run(a.q + (size_t)row * (size_t)cols, a.meta + (size_t)row * (size_t)(cols / 32), i / 32,
-                  i % 32, v);
-    else if (FORM == 2)
-        ((__nv_bfloat16 *)a.bf16)[(size_t)row * (size_t)cols + (size_t)i] = __float2bfloat16_rn(v);
+    if (whole && i + 4 <= cols) {
+        *(float4 *)(p + i) = v;
+        return;
+    }
+    const float a[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (i + e < cols)
+            p[i + e] = a[e];
 }
 
-// Columns a thread holds in registers; wider rows are read again.
-enum { NORM_HELD = 4 };
+// All lanes: what becomes of four columns of a row: int8 runs (FORM 1), bf16 (FORM 2), or nothing.
+template <int FORM> DEV void put_act4(const lg_cu_acts &a, int row, int cols, int i, float4 v)
+{
+    if (FORM == 1) {
+        quad q = quantise4(v);
+        if (i < cols)
+            store_quad(a.q + (size_t)row * (size_t)cols, a.meta + (size_t)row * (size_t)(cols / 32), i / 32,
+                       (int)threadIdx.x, q);
+    } else if (FORM == 2 && i < cols) {
+        __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
+        __nv_bfloat162 *to = (__nv_bfloat162 *)((__nv_bfloat16 *)a.bf16 + (size_t)row * (size_t)cols + (size_t)i);
+        to[0] = lo;
+        to[1] = hi;
+    }
+}
+
+struct norm_args {
+    float *out, *x_out;
+    const float *x, *delta, *w;
+    int out_stride, x_stride, delta_stride, cols, rows;
+    float eps;
+    lg_cu_acts acts;
+};
 
 template <int FORM>
 static __global__ void __launch_bounds__(NORM_THREADS)
-    norm_kernel(float *out, int out_stride, float *x, int x_stride, const float *delta, int delta_stride,
-                const float *w, float eps, int cols, int rows, const lg_cu_step *step, lg_cu_acts acts)
+    norm_kernel(__grid_constant__ const norm_args a, const lg_cu_step *step)
 {
-    __shared__ float room[32];
-    float held[NORM_HELD], sum = 0.0f;
+    extern __shared__ float sums[]; // of each NORM_CHUNK columns
+    int lane = threadIdx.x % 32, cols = a.cols, first = ((int)threadIdx.x - lane) * 4, row = blockIdx.x;
+    const int stride = NORM_THREADS * 4;
+    float4 held[NORM_HELD];
+    float total = 0.0f;
 
     pdl_wait();
-    int row = blockIdx.x;
-    if (row >= step_rows(step, rows))
+    if (row >= step_rows(step, a.rows))
         return;
-    x += (size_t)row * (size_t)x_stride;
-    out += (size_t)row * (size_t)out_stride;
-    if (delta)
-        delta += (size_t)row * (size_t)delta_stride;
-#pragma unroll
-    for (int j = 0; j < NORM_HELD; j++) {
-        int i = (int)threadIdx.x + j * NORM_THREADS;
-        held[j] = i < cols ? x[i] : 0.0f;
-        if (delta && i < cols)
-            held[j] += delta[i];
-    }
-#pragma unroll
-    for (int j = 0; j < NORM_HELD; j++) {
-        int i = (int)threadIdx.x + j * NORM_THREADS;
-        if (delta && i < cols)
-            x[i] = held[j];
-        sum = fmaf(held[j], held[j], sum);
-    }
-    for (int i = (int)threadIdx.x + NORM_HELD * NORM_THREADS; i < cols; i += NORM_THREADS) {
-        float v = x[i];
+    const float *x = a.x + (size_t)row * (size_t)a.x_stride;
+    const float *delta = a.delta ? a.delta + (size_t)row * (size_t)a.delta_stride : NULL;
+    float *x_out = a.x_out + (size_t)row * (size_t)a.x_stride, *out = a.out + (size_t)row * (size_t)a.out_stride;
+    bool whole = (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out | (uintptr_t)a.w) & 15) == 0;
+    auto load = [&](int at) {
+        int i = at + lane * 4;
+        float4 v = get4(x, i, cols, whole);
+        return delta ? add4(v, get4(delta, i, cols, whole)) : v;
+    };
+    auto square = [&](int at, float4 v) {
+        float s = warp_sum(squares4(v));
         if (delta)
-            x[i] = v += delta[i];
-        sum = fmaf(v, v, sum);
-    }
-    float inv = 1.0f / sqrtf(block_sum(sum, room) / (float)cols + eps);
+            put4(x_out, at + lane * 4, cols, whole, v);
+        if (lane == 0)
+            sums[at / NORM_CHUNK] = s;
+    };
 #pragma unroll
-    for (int j = 0; j < NORM_HELD; j++) {
-        int i = (int)threadIdx.x + j * NORM_THREADS;
-        if (i - (int)threadIdx.x % 32 < cols) {
-            float v = i < cols ? held[j] * inv * w[i] : 0.0f;
-            if (i < cols)
-                out[i] = v;
-            if (FORM == 1 || i < cols)
-                put_act<FORM>(acts, row, cols, i, v);
-        }
-    }
-    for (int i = (int)threadIdx.x + NORM_HELD * NORM_THREADS; i < cols; i += NORM_THREADS) {
-        float v = x[i] * inv * w[i];
-        out[i] = v;
-        put_act<FORM>(acts, row, cols, i, v);
-    }
+    for (int j = 0; j < NORM_HELD; j++)
+        held[j] = load(first + j * stride);
+#pragma unroll
+    for (int j = 0; j < NORM_HELD; j++)
+        if (first + j * stride < cols)
+            square(first + j * stride, held[j]);
+    for (int at = first + NORM_HELD * stride; at < cols; at += stride)
+        square(at, load(at));
+    __syncthreads();
+    for (int c = lane; c < (cols + NORM_CHUNK - 1) / NORM_CHUNK; c += 32)
+        total += sums[c];
+    float inv = 1.0f / sqrtf(warp_sum(total) / (float)cols + a.eps);
+    auto store = [&](int at, float4 v) {
+        int i = at + lane * 4;
+        float4 y = scale4(v, inv, get4(a.w, i, cols, whole));
+        put4(out, i, cols, whole, y);
+        put_act4<FORM>(a.acts, row, cols, i, y);
+    };
+#pragma unroll
+    for (int j = 0; j < NORM_HELD; j++)
+        if (first + j * stride < cols)
+            store(first + j * stride, held[j]);
+    for (int at = first + NORM_HELD * stride; at < cols; at += stride)
+        store(at, get4(delta ? x_out : x, at + lane * 4, cols, whole));
 }
 
 static int act_form(const lg_cu *c, lg_rows rows, int cols)
 {
-    if (bucket_rows(c, rows) > LG_CU_EXACT_ROWS)
+    if (bucket_rows(c, rows) > LG_CU_CODE_ROWS)
         return cols % 32 == 0 ? 2 : 0;
     return cols % 32 == 0 ? 1 : 0;
 }
 
-void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, const lg_tensor *delta, const float *w,
-                float eps, bool quantise)
+void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out, const lg_tensor *delta,
+                const float *w, float eps, bool quantise)
 {
     int form = quantise ? act_form(c, out->rows, out->cols) : 0;
     auto kernel = form == 1 ? norm_kernel<1> : form == 2 ? norm_kernel<2> : norm_kernel<0>;
+    norm_args a = {};
 
-    launch(c, kernel, dim3((unsigned)bucket_rows(c, out->rows)), NORM_THREADS, 0, out->p, out->stride, x->p,
-           x->stride, (const float *)(delta ? delta->p : NULL), delta ? delta->stride : 0, w, eps, x->cols,
-           (int)out->rows, c->step, c->acts);
+    a.out = out->p;
+    a.x_out = x_out;
+    a.x = x->p;
+    a.delta = delta ? delta->p : NULL;
+    a.w = w;
+    a.out_stride = out->stride;
+    a.x_stride = x->stride;
+    a.delta_stride = delta ? delta->stride : 0;
+    a.cols = x->cols;
+    a.rows = out->rows;
+    a.eps = eps;
+    a.acts = c->acts;
+    launch(c, kernel, dim3((unsigned)bucket_rows(c, out->rows)), NORM_THREADS,
+           (size_t)ceil_div(x->cols, NORM_CHUNK) * sizeof(float), a, c->step);
 }
 
 template <int FORM>
@@ -144,18 +178,32 @@ static __global__ void quantise_kernel(const float *x, int stride, int cols, int
     int row = blockIdx.x;
     if (row >= step_rows(step, rows))
         return;
-    for (int i = (int)threadIdx.x; i < cols; i += (int)blockDim.x)
-        put_act<FORM>(acts, row, cols, i, x[(size_t)row * (size_t)stride + (size_t)i]);
+    x += (size_t)row * (size_t)stride;
+    for (int at = (int)(threadIdx.x / 32) * NORM_CHUNK; at < cols; at += (int)blockDim.x * 4) {
+        int i = at + (int)threadIdx.x % 32 * 4;
+        put_act4<FORM>(acts, row, cols, i, get4(x, i, cols, ((uintptr_t)x & 15) == 0));
+    }
 }
 
-void lg_cu_quantise(lg_cu *c, const lg_tensor *x)
+void lg_cu_quantise_to(lg_cu *c, const lg_tensor *x, const lg_cu_acts *to)
 {
     int form = act_form(c, x->rows, x->cols);
 
     if (form == 0)
         return;
     launch(c, form == 1 ? quantise_kernel<1> : quantise_kernel<2>, dim3((unsigned)bucket_rows(c, x->rows)),
-           256, 0, (const float *)x->p, x->stride, x->cols, (int)x->rows, c->step, c->acts);
+           512, 0, (const float *)x->p, x->stride, x->cols, (int)x->rows, c->step, *to);
+}
+
+void lg_cu_quantise(lg_cu *c, const lg_tensor *x)
+{
+    lg_cu_quantise_to(c, x, &c->acts);
+}
+
+void lg_cu_to_bf16(lg_cu *c, const lg_tensor *x)
+{
+    launch(c, quantise_kernel<2>, dim3((unsigned)bucket_rows(c, x->rows)), 256, 0, (const float *)x->p,
+           x->stride, x->cols, (int)x->rows, c->step, c->acts);
 }
 
 static __global__ void swiglu_kernel(float *out, int out_stride, const float *gate, int gate_stride,

@@ -16,32 +16,6 @@ struct qkv_args {
     kv_args kv;
 };
 
-DEV void store_kv(const qkv_args &a, bool v, int head, long long pos, const float *x, int lane)
-{
-    uint8_t *dst = (uint8_t *)kv_tile(a.kv, pos, head, v) + (size_t)(pos % LG_KV_BLOCK) * a.kv.row_bytes;
-    int dim = a.kv.head_dim;
-
-    if (a.kv.type == LG_F32) {
-        for (int i = lane; i < dim; i += 32)
-            ((float *)dst)[i] = x[i];
-    } else if (a.kv.type == LG_F16) {
-        for (int i = lane; i < dim; i += 32)
-            ((__half *)dst)[i] = __float2half_rn(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
-    } else {
-        for (int run = 0; run < dim / 32; run++) { // f16 scale, then codes
-            float y = x[run * 32 + lane], max = warp_max(fabsf(y)), d = max / 127.0f;
-            float inverse = d > 0.0f ? 1.0f / d : 0.0f;
-            uint8_t *b = dst + run * 34;
-            float code = roundf(y * inverse);
-            b[2 + lane] = (uint8_t)(int8_t)(int)fminf(fmaxf(code, -127.0f), 127.0f);
-            if (lane < 2) {
-                unsigned h = __half_as_ushort(__float2half_rn(fminf(d, 65504.0f)));
-                b[lane] = (uint8_t)(h >> 8 * lane);
-            }
-        }
-    }
-}
-
 /* cos and sin of every pair of every row, once a step: angles in double (position * frequency passes 2^17).
  */
 struct rope_args {
@@ -97,36 +71,19 @@ static __global__ void qkv_post_kernel(__grid_constant__ const qkv_args a, const
         int kv_head = h - n_q;
         float *src = is_q ? a.q + (size_t)row * (size_t)a.q_stride + (size_t)h * (size_t)dim
                           : a.k + (size_t)row * (size_t)a.k_stride + (size_t)kv_head * (size_t)dim;
-        const float *norm = is_q ? a.q_norm : a.k_norm;
-        float sum = 0.0f;
         __syncwarp();
-        for (int i = lane; i < dim; i += 32) {
-            x[i] = src[i];
-            sum = fmaf(x[i], x[i], sum);
-        }
-        if (norm) {
-            float inv = 1.0f / sqrtf(warp_sum(sum) / (float)dim + a.eps);
-            for (int i = lane; i < dim; i += 32)
-                x[i] = x[i] * inv * norm[i];
-        }
-        __syncwarp();
-        for (int j = lane; a.table && j < half; j += 32) {
-            float u = x[j], w = x[half + j], c = table[j], s = table[half + j];
-            x[j] = fmaf(-w, s, u * c);
-            x[half + j] = fmaf(u, s, w * c);
-        }
-        __syncwarp();
+        head_post(x, src, is_q ? a.q_norm : a.k_norm, a.eps, a.table ? table : NULL, half, dim, lane);
         for (int i = lane; i < dim; i += 32)
             src[i] = x[i];
         if (is_q)
             continue;
-        store_kv(a, false, kv_head, pos, x, lane);
+        store_kv(a.kv, false, kv_head, pos, x, lane);
         __syncwarp();
         const float *v = a.v + (size_t)row * (size_t)a.v_stride + (size_t)kv_head * (size_t)dim;
         for (int i = lane; i < dim; i += 32)
             x[i] = v[i];
         __syncwarp();
-        store_kv(a, true, kv_head, pos, x, lane);
+        store_kv(a.kv, true, kv_head, pos, x, lane);
     }
 }
 

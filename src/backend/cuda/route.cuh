@@ -11,11 +11,11 @@
 
 enum {
     ROUTE_WARPS = 4,
-    CHOICES = LG_CU_EXPERTS / 32, // experts of a lane
+    CHOICES = LG_CU_EXPERTS / 32, // experts of a lane, at most
 };
 
-// One warp: the k best of n probabilities at p (shared memory, which is used up), by p + bias.
-DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
+// One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias; n is at most 32 * N.
+template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
 {
     int n = a.n_expert;
     float sum = 0.0f, mine = 0.0f;
@@ -38,9 +38,9 @@ DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
         }
     }
     // a key orders as the score; 0 is no expert, or one that was taken
-    unsigned key[CHOICES], best_here = 0;
+    unsigned key[N], best_here = 0;
 #pragma unroll
-    for (int i = 0; i < CHOICES; i++) {
+    for (int i = 0; i < N; i++) {
         int e = lane + 32 * i;
         float x = e < n ? a.bias ? p[e] + a.bias[e] : p[e] : 0.0f;
         unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
@@ -51,7 +51,7 @@ DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
         unsigned best = __reduce_max_sync(0xFFFFFFFFu, best_here), at = 0xFFFFFFFFu;
         if (best_here == best)
 #pragma unroll
-            for (int j = CHOICES - 1; j >= 0; j--)
+            for (int j = N - 1; j >= 0; j--)
                 at = key[j] == best ? (unsigned)(lane + 32 * j) : at;
         at = __reduce_min_sync(0xFFFFFFFFu, at);
         float w = p[at];
@@ -61,7 +61,7 @@ DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
         if (lane == (int)at % 32) { // taken
             best_here = 0;
 #pragma unroll
-            for (int j = 0; j < CHOICES; j++) {
+            for (int j = 0; j < N; j++) {
                 key[j] = at == (unsigned)(lane + 32 * j) ? 0u : key[j];
                 best_here = max(best_here, key[j]);
             }

@@ -220,6 +220,7 @@ lg_status lg_cuda_begin(lg_backend *b, lg_key key, const lg_step *s, lg_begin *h
     c->cu.ctx = INT64_C(1) << key.ctx_bucket;
     c->acts_of = NULL;
     c->cu.grouped = NULL;
+    memset(&c->later, 0, sizeof c->later);
     for (int i = 0; i < LG_CU_ROPES; i++)
         c->rope_ready[i] = false;
     *how = !c->keeps_phases && find_graph(c, &key) ? LG_REPLAY : LG_RECORD;
@@ -254,6 +255,8 @@ lg_status lg_cuda_end(lg_backend *b, lg_err *err)
     lg_cuda *c = (lg_cuda *)b;
 
     LG_ASSERT(c->in_step);
+    if (!c->lost && c->cu.error == cudaSuccess)
+        lg_cuda_settle(c);
     c->in_step = false;
     if (c->capturing)
         LG_TRY(keep_graph(c, err));

@@ -1,48 +1,70 @@
 /*
- * backend/cuda/stream: a warp streams rows of a weight past one activation row: the inner loop of decoding.
+ * backend/cuda/stream: one activation row times weights in planes: the inner loop of decoding.
  *
- * The same sums as gemv.cuh takes for several rows (lane l: runs l, l + step, ...; then warp_sum's pairing),
- * so that the bits are the same; what differs is the order of loads. Activations of a chunk of runs stay in
- * registers, the weights of the next item are on their way while the item at hand is computed, and addresses
- * are an offset each.
+ * A block of WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot holds a piece
+ * of a row or of several: a run for each lane. cp.async fills the ring far ahead, and before the kernel before
+ * has finished, so that the memory never waits for arithmetic or for a launch. The activations of the block are
+ * in shared memory too: copied, or made by the norm in front of the product (norm_in), which every block
+ * repeats for itself.
  *
- * Only types in planes; everything else goes through gemv.cuh.
+ * The sums are those of gemv.cuh (lane l: runs l, l + width, ...; then warp_sum's pairing), so that a row has
+ * the same bits in steps of several rows.
+ *
+ * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first works),
+ * so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory. streams() says
+ * what fits.
  */
 #ifndef LG_BACKEND_CUDA_STREAM_CUH
 #define LG_BACKEND_CUDA_STREAM_CUH
 
 #include "backend/cuda/gemv.cuh"
 
-/* Where a lane's first run of row 0 is in each plane, and bytes from one row to the next. */
-struct planes {
-    const uint8_t *a, *b, *c, *d;
-    unsigned ra, rb, rc, rd;
+enum {
+    STREAM_WARPS = 16,
+    STREAM_THREADS = 32 * STREAM_WARPS,
+    STREAM_SMEM = 112 << 10,
+    ACT_PIECE = 32 * 44, // bytes of 32 runs of activations in shared memory
 };
 
-template <int T> DEV planes planes_of(const lg_cu_mat &m, const uint8_t *p, int lane)
-{
-    unsigned n = (unsigned)m.n_in, l = (unsigned)lane;
-    planes s = {};
+/* ---- copies to shared memory ---- */
 
-    s.a = p + l * 16;
-    s.ra = T == LG_Q8_0 ? n : n / 2;
-    if (T == LG_Q8_0) {
-        s.b = p + m.at[0] + l * 2;
-        s.rb = n / 16;
-    } else if (T == LG_Q6_K) {
-        s.b = p + m.at[0] + l * 8;
-        s.rb = n / 4;
-        s.c = p + m.at[1] + l * 2;
-        s.rc = n / 16;
-        s.d = p + m.at[2] + l / 8 * 2;
-        s.rd = n / 128;
-    } else {
-        s.b = p + m.at[0] + l / 8 * 16;
-        s.rb = n / 16;
-        s.c = p + m.at[1] + l * 4;
-        s.rc = n / 8;
-    }
-    return s;
+DEV unsigned shared_at(const void *p)
+{
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+DEV void copy16(unsigned to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+DEV void copy16_if(unsigned to, const void *from, bool yes) // or zeros
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(yes ? 16 : 0)
+                 : "memory");
+}
+
+DEV void copy4(unsigned to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+DEV void copies_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> DEV void copies_wait(void) // until at most N groups are under way
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* ---- pieces of rows ---- */
+
+/* Bytes of a slot that holds a run for each lane. */
+static __host__ __device__ constexpr int piece_bytes(int type)
+{
+    return type == LG_Q8_0 ? 1088 : type == LG_Q4_K ? 576 : type == LG_Q5_K ? 704 : 848;
 }
 
 template <int T> struct raw_run {
@@ -50,27 +72,93 @@ template <int T> struct raw_run {
     unsigned c, d;
 };
 
-/* Run `off` (a multiple of the lanes) of row `row`, of the matrix that lies `matrix` bytes behind. */
-template <int T>
-DEV void load_raw(raw_run<T> &r, const planes &s, ptrdiff_t matrix, unsigned row, unsigned off, unsigned half)
-{
-    const uint8_t *a = s.a + matrix + row * (size_t)s.ra + off * 16, *b = s.b + matrix + row * (size_t)s.rb;
+/* Where the lane's next run is, in each plane; only of the lanes that copy from it. Runs of a group of eight lanes are
+ * eight in a row, of one row. */
+struct reader {
+    const uint8_t *a, *b, *c, *d;
+    unsigned half; // Q8_0: from the first codes of a run to the last
+};
 
-    r.a = load16(a);
-    if (T == LG_Q8_0) {
-        r.b = load16(a + half);
-        r.c = __ldg((const unsigned short *)(b + off * 2));
-    } else if (T == LG_Q6_K) {
-        uint2 h = load8(b + off * 8);
-        r.b.x = h.x, r.b.y = h.y;
-        r.c = __ldg((const unsigned short *)(s.c + matrix + row * (size_t)s.rc + off * 2));
-        r.d = __ldg((const unsigned short *)(s.d + matrix + row * (size_t)s.rd + off / 4));
+template <int T> DEV reader reader_at(const lg_cu_mat &m, const uint8_t *p, int row, int run)
+{
+    size_t n = (size_t)m.n_in, r = (size_t)row;
+    unsigned at = (unsigned)run;
+    reader x = {};
+
+    x.a = p + r * (T == LG_Q8_0 ? n : n / 2) + at * 16;
+    if (T == LG_Q6_K) {
+        x.b = p + m.at[0] + r * (n / 4) + at * 8;
+        x.c = p + m.at[1] + r * (n / 16) + at * 2;
+        x.d = p + m.at[2] + r * (n / 128) + at / 4;
     } else {
-        r.b = __ldg((const uint4 *)(b + off * 2));
+        x.b = p + m.at[0] + r * (n / 16) + at * 2;
         if (T == LG_Q5_K)
-            r.c = __ldg((const unsigned *)(s.c + matrix + row * (size_t)s.rc + off * 4));
+            x.c = p + m.at[1] + r * (n / 8) + at * 4;
+    }
+    x.half = (unsigned)m.n_in / 2;
+    return x;
+}
+
+/* A run a lane to the slot, from `off` bytes behind where the reader is. */
+template <int T> DEV void fetch(unsigned slot, const reader &x, ptrdiff_t off, int lane)
+{
+    copy16(slot + lane * 16, x.a + off);
+    if (T == LG_Q8_0) {
+        copy16(slot + 512 + lane * 16, x.a + off + x.half);
+        if (lane % 8 == 0)
+            copy16(slot + 1024 + lane * 2, x.b + off);
+    } else if (T == LG_Q6_K) {
+        if (lane % 2 == 0)
+            copy16(slot + 512 + lane * 8, x.b + off);
+        if (lane % 8 == 0)
+            copy16(slot + 768 + lane * 2, x.c + off);
+        if (lane % 16 == 0)
+            copy4(slot + 832 + lane / 4, x.d + off);
+    } else {
+        if (lane % 8 == 0)
+            copy16(slot + 512 + lane * 2, x.b + off);
+        if (T == LG_Q5_K && lane % 4 == 0)
+            copy16(slot + 576 + lane * 4, x.c + off);
     }
 }
+
+/* The reader 32 runs further. */
+template <int T> DEV void advance(reader &x)
+{
+    x.a += 512;
+    if (T == LG_Q6_K) {
+        x.b += 256;
+        x.c += 64;
+        x.d += 8;
+    } else {
+        x.b += 64;
+        if (T == LG_Q5_K)
+            x.c += 128;
+    }
+}
+
+template <int T> DEV raw_run<T> take(const uint8_t *slot, int lane)
+{
+    raw_run<T> r;
+
+    r.a = *(const uint4 *)(slot + lane * 16);
+    if (T == LG_Q8_0) {
+        r.b = *(const uint4 *)(slot + 512 + lane * 16);
+        r.c = *(const unsigned short *)(slot + 1024 + lane * 2);
+    } else if (T == LG_Q6_K) {
+        uint2 h = *(const uint2 *)(slot + 512 + lane * 8);
+        r.b.x = h.x, r.b.y = h.y;
+        r.c = *(const unsigned short *)(slot + 768 + lane * 2);
+        r.d = *(const unsigned short *)(slot + 832 + lane / 8 * 2);
+    } else {
+        r.b = *(const uint4 *)(slot + 512 + lane / 8 * 16);
+        if (T == LG_Q5_K)
+            r.c = *(const unsigned *)(slot + 576 + lane * 4);
+    }
+    return r;
+}
+
+/* ---- activations in shared memory ---- */
 
 /* A run of the activation row, in registers. */
 struct act_run {
@@ -79,12 +167,23 @@ struct act_run {
     int sums;
 };
 
-DEV act_run load_act(const gemv_in &in, int run)
+/* Activations lie in pieces of 32 runs: codes 0-15 of each, codes 16-31, scales, scales times sums, sums. Run `run` of
+ * the row at p: */
+DEV act_run act_of(const uint8_t *p, int run)
 {
-    const int4 *q = (const int4 *)in.q + 2 * run;
-    int4 meta = in.meta[run];
-    act_run a = {q[0], q[1], __int_as_float(meta.x), __int_as_float(meta.y), meta.z};
-    return a;
+    const uint8_t *a = p + run / 32 * ACT_PIECE + run % 32 * 16, *b = p + run / 32 * ACT_PIECE + 1024 + run % 32 * 4;
+    act_run x = {*(const int4 *)a, *(const int4 *)(a + 512), *(const float *)b, *(const float *)(b + 128),
+                 *(const int *)(b + 256)};
+    return x;
+}
+
+DEV void put_meta(uint8_t *p, int run, float d, float ds, int sums)
+{
+    uint8_t *b = p + run / 32 * ACT_PIECE + 1024 + run % 32 * 4;
+
+    *(float *)b = d;
+    *(float *)(b + 128) = ds;
+    *(int *)(b + 256) = sums;
 }
 
 DEV int dot16(int w0, int w1, int w2, int w3, int4 q)
@@ -126,63 +225,36 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
     return fmaf(t.m0, a.ds, fmaf(t.s0 * a.d, (float)(lo + hi), acc));
 }
 
-/* acc[i] += row `first` + i of the matrix at p0, for ROWS rows; rows past the last are the last again. The
- * first weights are asked for before the kernel before has finished. */
-template <int T, int ROWS, int U>
-DEV void stream_rows(float (&acc)[ROWS], const lg_cu_mat &m, const uint8_t *p0, int first, const gemv_in &in,
-                     int lane)
+/* The whole block: a quantised row of n runs from global memory. */
+DEV void copy_acts(uint8_t *to, const int8_t *q, const int4 *meta, int n)
 {
-    planes p = planes_of<T>(m, p0, lane);
-    int n = m.n_in / 32, lane8 = lane & 7;
-    unsigned half = (unsigned)m.n_in / 2;
-    raw_run<T> cur[U], nxt[U];
-
-    auto load = [&](raw_run<T>(&r)[U], int i, int base) {
-        int row = min(first + i, m.n_out - 1);
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (lane + base + u * 32 < n)
-                load_raw<T>(r[u], p, 0, (unsigned)row, (unsigned)(base + u * 32), half);
-    };
-
-    load(cur, 0, 0);
-    pdl_wait(); // the activations are of the kernel before
-    for (int base = 0; base < n; base += 32 * U) {
-        act_run a[U];
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (lane + base + u * 32 < n)
-                a[u] = load_act(in, lane + base + u * 32);
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (i + 1 < ROWS)
-                load(nxt, i + 1, base);
-            else if (base + 32 * U < n)
-                load(nxt, 0, base + 32 * U);
-#pragma unroll
-            for (int u = 0; u < U; u++)
-                if (lane + base + u * 32 < n)
-                    acc[i] = dot_raw<T>(cur[u], a[u], lane8, acc[i]);
-#pragma unroll
-            for (int u = 0; u < U; u++)
-                cur[u] = nxt[u];
-        }
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        int4 a = __ldcg((const int4 *)q + 2 * i), b = __ldcg((const int4 *)q + 2 * i + 1), m = __ldcg(meta + i);
+        uint8_t *p = to + i / 32 * ACT_PIECE + i % 32 * 16;
+        *(int4 *)p = a;
+        *(int4 *)(p + 512) = b;
+        put_meta(to, i, __int_as_float(m.x), __int_as_float(m.y), m.z);
     }
 }
 
-template <int ROWS, int U>
-DEV void stream_any(float (&acc)[ROWS], const lg_cu_mat &m, int first, const gemv_in &in, int lane)
+/* Eight lanes hold a run, four values each. */
+DEV void put_run4(uint8_t *to, int run, int lane, const quad &q)
 {
-    switch (m.type) {
-    case LG_Q8_0: stream_rows<LG_Q8_0, ROWS, U>(acc, m, m.p, first, in, lane); break;
-    case LG_Q4_K: stream_rows<LG_Q4_K, ROWS, U>(acc, m, m.p, first, in, lane); break;
-    case LG_Q5_K: stream_rows<LG_Q5_K, ROWS, U>(acc, m, m.p, first, in, lane); break;
-    default: stream_rows<LG_Q6_K, ROWS, U>(acc, m, m.p, first, in, lane); break;
-    }
+    int l = lane & 7;
+
+    *(int *)(to + run / 32 * ACT_PIECE + (l & 4) * 128 + run % 32 * 16 + (l & 3) * 4) = q.codes;
+    if (l == 0)
+        put_meta(to, run, q.scale, q.scale_sum, q.sums);
+}
+
+/* Bytes of the activations of n_in inputs. */
+static __host__ __device__ __forceinline__ size_t act_room(int n_in)
+{
+    return (size_t)((n_in + 1023) / 1024) * ACT_PIECE;
 }
 
 /* Sums of N values over `width` lanes, in warp_sum's pairing; each lane gets that of one value, whose index
- * is returned. N is a power of two, at most width. */
+ * is returned; values 2i and 2i + 1 are on lanes that differ by width / N. N is a power of two, at most width. */
 template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
 {
     int index = 0, o = width / 2;
@@ -203,91 +275,152 @@ template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
     return index;
 }
 
-/* The same for n_items items of B rows (no more than one at a time is spelled out, so registers stay few),
- * each with its sum handed to emit(index of the row, sum) on the lanes that have one. */
-template <int T, int B, int U, bool PAIRS, typename F>
-DEV void stream_items(const lg_cu_mat &m, const uint8_t *even, const uint8_t *odd, int first, int n_items,
-                      const gemv_in &in, int lane, int step, F emit)
+/* ---- the norm in front of a product ---- */
+
+enum { NORM_PIECES = 2 }; // of four columns a thread: 4096 columns at most
+
+/* What a thread holds of a row between the loads and the norm. */
+struct norm_part {
+    float4 v[NORM_PIECES], w[NORM_PIECES];
+};
+
+/* Before the kernel before has finished: the norm's weights. */
+DEV void norm_weights(norm_part &t, const lg_cu_normed &a)
 {
-    planes p = planes_of<T>(m, even, lane);
-    ptrdiff_t to_odd = PAIRS ? odd - even : 0;
-    int n = m.n_in / 32, lane8 = lane & 7, item = 0, base = 0;
-    unsigned half = (unsigned)m.n_in / 2;
-    raw_run<T> cur[B][U], nxt[B][U];
-    float acc[B] = {};
-
-    auto load = [&](raw_run<T>(&r)[B][U], int at_item, int at_base) {
 #pragma unroll
-        for (int b = 0; b < B; b++) {
-            int i = at_item * B + b, row = min(first + (PAIRS ? i / 2 : i), m.n_out - 1);
-#pragma unroll
-            for (int u = 0; u < U; u++)
-                if (lane + at_base + u * step < n)
-                    load_raw<T>(r[b][u], p, PAIRS && i % 2 ? to_odd : 0, (unsigned)row,
-                                (unsigned)(at_base + u * step), half);
-        }
-    };
-    auto compute = [&](const raw_run<T>(&r)[B][U]) {
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (lane + base + u * step < n) {
-                act_run a = load_act(in, lane + base + u * step);
-#pragma unroll
-                for (int b = 0; b < B; b++)
-                    acc[b] = dot_raw<T>(r[b][u], a, lane8, acc[b]);
-            }
-    };
-    // the place after this one; false behind the last
-    auto advance = [&](int *at_item, int *at_base) {
-        *at_base += step * U;
-        if (*at_base >= n) {
-            *at_base = 0;
-            ++*at_item;
-        }
-        return *at_item < n_items;
-    };
-    auto turn = [&](const raw_run<T>(&now)[B][U], raw_run<T>(&then)[B][U]) {
-        int next_item = item, next_base = base;
-        bool more = advance(&next_item, &next_base);
-
-        if (more)
-            load(then, next_item, next_base);
-        compute(now);
-        if (next_item != item) {
-            float sum;
-            int i = sums_of<B>(acc, step, lane, &sum);
-            if (lane % (step / B) == 0)
-                emit(item * B + i, sum);
-#pragma unroll
-            for (int b = 0; b < B; b++)
-                acc[b] = 0.0f;
-        }
-        item = next_item;
-        base = next_base;
-        return more;
-    };
-
-    load(cur, 0, 0);
-    while (turn(cur, nxt) && turn(nxt, cur))
-        continue;
+    for (int j = 0; j < NORM_PIECES; j++) {
+        int i = ((int)threadIdx.x + j * STREAM_THREADS) * 4;
+        if (i < a.cols)
+            t.w[j] = load_f4(a.w + i);
+    }
 }
 
-template <int B, int U, bool PAIRS, typename F>
-DEV void items_any(const lg_cu_mat &m, const uint8_t *even, const uint8_t *odd, int first, int n_items,
-                   const gemv_in &in, int lane, int step, F emit)
+/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h` where that is not NULL. sums: a
+ * float for each 128 columns. The first block also leaves x + delta, h and the quantised row in global
+ * memory, for whoever else wants them. Ends with a barrier. */
+DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums, bool store)
 {
-    switch (m.type) {
-    case LG_Q8_0:
-        stream_items<LG_Q8_0, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit);
-        break;
-    case LG_Q4_K:
-        stream_items<LG_Q4_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit);
-        break;
-    case LG_Q5_K:
-        stream_items<LG_Q5_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit);
-        break;
-    default: stream_items<LG_Q6_K, B, U, PAIRS>(m, even, odd, first, n_items, in, lane, step, emit); break;
+    int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK;
+    float total = 0.0f;
+
+#pragma unroll
+    for (int j = 0; j < NORM_PIECES; j++) {
+        int i = ((int)threadIdx.x + j * STREAM_THREADS) * 4;
+        float4 d = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        t.v[j] = d;
+        if (i < a.cols) {
+            t.v[j] = __ldcg((const float4 *)(a.x + i));
+            if (a.delta)
+                d = __ldcg((const float4 *)(a.delta + i));
+        }
+        if (a.delta)
+            t.v[j] = add4(t.v[j], d);
     }
+#pragma unroll
+    for (int j = 0; j < NORM_PIECES; j++) {
+        int i = (int)threadIdx.x + j * STREAM_THREADS;
+        if (i * 4 < a.cols) { // whole warps
+            float s = warp_sum(squares4(t.v[j]));
+            if (lane == 0)
+                sums[i / 32] = s;
+        }
+    }
+    __syncthreads();
+    for (int c = lane; c < chunks; c += 32)
+        total += sums[c];
+    float inv = 1.0f / sqrtf(warp_sum(total) / (float)a.cols + a.eps);
+#pragma unroll
+    for (int j = 0; j < NORM_PIECES; j++) {
+        int i = ((int)threadIdx.x + j * STREAM_THREADS) * 4;
+        if (i >= a.cols)
+            continue;
+        float4 y = scale4(t.v[j], inv, t.w[j]);
+        quad q = quantise4(y);
+        put_run4(acts, i / 32, lane, q);
+        if (h)
+            *(float4 *)(h + i) = y;
+        if (store) {
+            if (a.x_out)
+                *(float4 *)(a.x_out + i) = t.v[j];
+            *(float4 *)(a.h + i) = y;
+            store_quad(a.acts.q, a.acts.meta, i / 32, lane, q);
+        }
+    }
+    __syncthreads();
+}
+
+/* f with the type as a constant: T, or `type`, which is one that is streamed. */
+template <int T> struct type_of {
+    static constexpr int type = T;
+};
+
+template <int T, typename F> DEV void by_type(int type, F f)
+{
+    if constexpr (T != LG_CU_ANY)
+        f(type_of<T>());
+    else if (type == LG_Q8_0)
+        f(type_of<LG_Q8_0>());
+    else if (type == LG_Q4_K)
+        f(type_of<LG_Q4_K>());
+    else if (type == LG_Q5_K)
+        f(type_of<LG_Q5_K>());
+    else
+        f(type_of<LG_Q6_K>());
+}
+
+/* ---- the ring ---- */
+
+/* A warp's items in turn through DEPTH slots of SLOT bytes. start asks for the first; turn returns the slot of the next
+ * one and asks for another. get(slot) starts the copies of the next item, while `left` says there are some. */
+template <int DEPTH, int SLOT> struct ring {
+    uint8_t *first, *now;
+    int left;
+
+    template <typename Get> __device__ __forceinline__ void start(uint8_t *p, int n, Get get)
+    {
+        first = p;
+        now = p + (DEPTH - 1) * SLOT; // the slot before the first one
+        left = n;
+#pragma unroll 1
+        for (int i = 0; i < DEPTH - 1; i++) {
+            if (left > 0) {
+                get(shared_at(p + i * SLOT));
+                left--;
+            }
+            copies_commit();
+        }
+    }
+    template <typename Get> __device__ __forceinline__ const uint8_t *turn(Get get)
+    {
+        copies_wait<DEPTH - 2>();
+        __syncwarp(); // all lanes are done with the slot before, and see this one
+        if (left > 0) {
+            get(shared_at(now));
+            left--;
+        }
+        copies_commit();
+        now = now == first + (DEPTH - 1) * SLOT ? first : now + SLOT;
+        return now;
+    }
+};
+
+/* Do two blocks with so much shared memory fit a multiprocessor? */
+static inline bool shares(const lg_cu *c, size_t smem)
+{
+    return smem <= STREAM_SMEM && c->smem >= 2 * (STREAM_SMEM + 1024);
+}
+
+/* Can a matrix be streamed? (Q6_K: the copies of its block scales are four bytes wide.) */
+static inline bool streams(const lg_cu_mat *m)
+{
+    return is_planar(m->type) && m->n_in % (m->type == LG_Q6_K ? 512 : 256) == 0;
+}
+
+/* Can the norm of such a row be taken by a product? */
+static inline bool norm_streams(const lg_cu_normed *a)
+{
+    return a->cols % 256 == 0 && a->cols <= NORM_PIECES * NORM_CHUNK * STREAM_WARPS &&
+           (((uintptr_t)a->x | (uintptr_t)a->delta | (uintptr_t)a->x_out | (uintptr_t)a->h | (uintptr_t)a->w) & 15) == 0;
 }
 
 #endif

@@ -1,0 +1,182 @@
+/*
+ * backend/cuda/fuse: steps of one row: norms, routing and the work on projections wait for the op behind them.
+ *
+ * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
+ * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
+ * memory besides. The same for a router in front of its experts, and for QK-norm, RoPE and the KV store in
+ * front of an attention. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
+ * every other op.
+ *
+ * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It goes
+ * to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is not at
+ * home.
+ */
+#include "backend/cuda/internal.h"
+
+// Where the row of x is now.
+static float *place_of(lg_cuda *c, const lg_tensor *x)
+{
+    return c->later.away == x->p ? c->cu.x_other : x->p;
+}
+
+static void settle_norm(lg_cuda *c)
+{
+    lg_cuda_later *l = &c->later;
+    lg_tensor from = l->x;
+
+    if (!l->norm)
+        return;
+    l->norm = false;
+    from.p = place_of(c, &l->x);
+    bool fits = l->h.cols % 32 == 0;
+    lg_cu_norm(&c->cu, &l->h, &from, l->x.p, l->delta.p ? &l->delta : NULL, l->w, l->eps, fits);
+    if (l->delta.p)
+        l->away = NULL;
+    lg_cuda_quantised(c, &l->h);
+}
+
+static void settle_ops(lg_cuda *c)
+{
+    settle_norm(c);
+    if (c->later.route)
+        lg_cu_route_op(&c->cu, &c->later.r);
+    c->later.route = false;
+    if (c->later.qkv)
+        lg_cu_qkv_post(&c->cu, &c->later.q);
+    c->later.qkv = false;
+}
+
+static void bring_home(lg_cuda *c)
+{
+    size_t row = (size_t)c->later.x.cols * sizeof(float);
+
+    if (c->later.away)
+        lg_cu_copy(&c->cu, c->later.x.p, c->cu.x_other, row, row, row, LG_ROWS_STEP);
+    c->later.away = NULL;
+}
+
+void lg_cuda_settle(lg_cuda *c)
+{
+    settle_ops(c);
+    bring_home(c);
+}
+
+void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta, const float *w,
+                        float eps)
+{
+    lg_cuda_later *l = &c->later;
+
+    settle_ops(c);
+    if (l->away != x->p || l->x.cols != x->cols)
+        bring_home(c);
+    lg_cuda_touch(c, x->p);
+    lg_cuda_touch(c, h->p);
+    l->norm = true;
+    l->h = *h;
+    l->x = *x;
+    l->delta = delta ? *delta : (lg_tensor){0};
+    l->w = w;
+    l->eps = eps;
+}
+
+void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r)
+{
+    if (c->later.route || c->later.qkv || (c->later.norm && c->later.h.p != r->h.p))
+        lg_cuda_settle(c);
+    c->later.route = true;
+    c->later.r = *r;
+}
+
+void lg_cuda_later_qkv(lg_cuda *c, const lg_cu_qkv *q)
+{
+    lg_cuda_settle(c);
+    c->later.qkv = true;
+    c->later.q = *q;
+}
+
+// The norm that waits, as a product takes it.
+static lg_cu_normed norm_of(lg_cuda *c)
+{
+    const lg_cuda_later *l = &c->later;
+    float *from = place_of(c, &l->x);
+    lg_cu_normed n = {.x = from, .h = l->h.p, .w = l->w, .eps = l->eps, .cols = l->h.cols, .acts = c->cu.acts};
+
+    if (l->delta.p) {
+        n.delta = l->delta.p;
+        n.x_out = from == l->x.p ? c->cu.x_other : l->x.p;
+    }
+    return n;
+}
+
+static void norm_done(lg_cuda *c, const lg_cu_normed *n)
+{
+    lg_cuda_later *l = &c->later;
+
+    l->norm = false;
+    if (n->x_out)
+        l->away = n->x_out == l->x.p ? NULL : l->x.p;
+    lg_cuda_quantised(c, &l->h);
+}
+
+// Is y none of the rows that a product with a norm reads or writes besides?
+static bool apart(const lg_cuda *c, const float *y)
+{
+    const lg_cuda_later *l = &c->later;
+
+    return y != l->x.p && y != l->h.p && y != l->delta.p;
+}
+
+bool lg_cuda_fused_linear(lg_cuda *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts)
+{
+    lg_cuda_later *l = &c->later;
+
+    if (!l->norm || l->route || l->h.p != x->p || l->h.cols != x->cols || x->rows != LG_ROWS_STEP)
+        return false;
+    for (int i = 0; i < n_parts; i++)
+        if (!apart(c, parts[i].y))
+            return false;
+    lg_cu_normed n = norm_of(c);
+    if (!lg_cu_normed_gemv(&c->cu, &n, parts, n_parts))
+        return false;
+    norm_done(c, &n);
+    return true;
+}
+
+bool lg_cuda_fused_moe(lg_cuda *c, const lg_cu_moe *m)
+{
+    lg_cuda_later *l = &c->later;
+    bool route = l->route && m->routed && l->r.ids == m->ids && l->r.h.p == m->h.p;
+    bool norm = route && l->norm;
+
+    if (c->cu.rows != 1 || m->h.rows != LG_ROWS_STEP || m->h.cols % 256 != 0 || m->out.p == m->h.p)
+        return false;
+    if (!norm) {
+        if (!route)
+            settle_ops(c);
+        bring_home(c);
+        lg_cuda_want_acts(c, &m->h);
+        if (!lg_cu_moe_one(&c->cu, m, route ? &l->r : NULL, NULL))
+            return false;
+        l->route = false;
+        return true;
+    }
+    lg_cu_normed n = norm_of(c);
+    if (!apart(c, m->out.p) && m->out.p != l->delta.p)
+        return false;
+    if (!lg_cu_moe_one(&c->cu, m, &l->r, &n))
+        return false;
+    norm_done(c, &n);
+    l->route = false;
+    return true;
+}
+
+const lg_cu_qkv *lg_cuda_fused_qkv(lg_cuda *c, const lg_attn_args *a)
+{
+    lg_cuda_later *l = &c->later;
+
+    if (!l->qkv || l->q.q.p != a->q.p || l->q.kv != a->kv || l->q.kv_layer != a->kv_layer ||
+        l->q.n_head != a->n_head || a->out.p == a->q.p)
+        return NULL;
+    l->qkv = false;
+    return &l->q;
+}
