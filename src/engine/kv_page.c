@@ -3,6 +3,8 @@
  *
  * A block that leaves the table keeps its slot until another block needs one. The one that left first gives
  * its slot up, after a copy of its rows to an image if it has none; the copy is enqueued and not waited for.
+ * Where another sequence as long as the live one would not fit beside it, kept blocks get their images while
+ * it grows.
  * Copies run in order on a stream of their own, so a slot can be filled from an image right behind the copy
  * that saves it, and only steps need a fence.
  *
@@ -256,6 +258,25 @@ lg_status lg_kv_page_bring(lg_kv *kv, lg_err *err)
     return LG_OK;
 }
 
+// Blocks of the table that would have to be saved at once if another sequence as long took its place: those
+// that are full and kept. Returns how many copies may still be begun; a failure ends them, and comes again
+// when it matters.
+static int save_table(lg_kv *kv, lg_kv_class_id c, int left)
+{
+    lg_kv_pool *p = &kv->pool[c];
+
+    if (p->pages.n_slots - p->n_live >= p->n_live)
+        return left;
+    for (int i = p->first; i < lg_kv_entries(kv->pos) && left > 0; i++) {
+        int32_t block = p->table[i];
+        if (block < 0 || p->refs[block] < 2 || p->fill[block] < LG_KV_BLOCK || is_saved(p, block) ||
+            p->pages.slot[block] < 0)
+            continue;
+        left = save(kv, c, block, NULL) == LG_OK ? left - 1 : 0;
+    }
+    return left;
+}
+
 void lg_kv_page_ahead(lg_kv *kv, int rows)
 {
     int left = rows > 1 ? AHEAD_PREFILL : AHEAD_DECODE;
@@ -264,12 +285,13 @@ void lg_kv_page_ahead(lg_kv *kv, int rows)
         lg_kv_pages *g = &kv->pool[c].pages;
         int ready = g->n_free_slot;
 
-        for (int32_t i = g->n_slots > 0 ? g->oldest : -1; i >= 0 && left > 0 && ready <= lg_kv_entries(rows);
-             i = g->newer[i], ready++) {
-            left -= !is_saved(&kv->pool[c], i);
-            if (save(kv, (lg_kv_class_id)c, i, NULL) != LG_OK) // will be asked for again, and then it matters
-                return;
-        }
+        if (g->n_slots == 0)
+            continue;
+        for (int32_t i = g->oldest; i >= 0 && left > 0 && ready <= lg_kv_entries(rows);
+             i = g->newer[i], ready++)
+            if (!is_saved(&kv->pool[c], i))
+                left = save(kv, (lg_kv_class_id)c, i, NULL) == LG_OK ? left - 1 : 0;
+        left = save_table(kv, (lg_kv_class_id)c, left);
     }
 }
 

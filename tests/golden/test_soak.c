@@ -5,7 +5,8 @@
  *
  * From time to time a conversation is restored and its logits are held, bit for bit, to an engine that
  * computes it afresh with the same chunk ends. At the end the device has as much memory in use as after the
- * first steps.
+ * first steps, but for what recorded steps take: there are at most 64 of them, some of which come late (16.8
+ * MB were seen on an H200 between the first 100 and 10,000 steps).
  *
  * usage: test_soak DEVICE STEPS SEED MODEL [DRAFTER]
  * DEVICE may be cpu-images: the CPU as if its memory were not the host's.
@@ -20,7 +21,7 @@
 #include "engine/engine_int.h"
 #include "engine/prefix_int.h"
 
-enum { CTX = 1536, CHUNK = 128, TALKS = 12, TAIL = 24, WARM = 100, EVERY = 400, MEMORY_SLACK = 2 << 20 };
+enum { CTX = 1536, CHUNK = 128, TALKS = 12, TAIL = 24, WARM = 100, EVERY = 400, GRAPH_BYTES = 32 << 20 };
 
 typedef struct talk {
     int32_t ids[CTX];
@@ -287,7 +288,7 @@ static lg_status run(soak *s, long steps, lg_err *err)
                  (double)now / 1e6, WARM, (double)s->free_bytes / 1e6);
     if (s->e->kv.moved.in_blocks == 0)
         return LG_FAIL(err, LG_E_INPUT, "no block came back from an image");
-    if (card && now + MEMORY_SLACK < s->free_bytes)
+    if (card && now + GRAPH_BYTES < s->free_bytes)
         return LG_FAIL(err, LG_E_INPUT, "the device has %llu bytes less free than after the first steps",
                        (unsigned long long)(s->free_bytes - now));
     return LG_OK;
