@@ -1,6 +1,8 @@
 /*
  * backend/cuda/attention: attention over block tables. Few rows: attn_few.cu. More rows take a flash kernel
- * over K and V tiles in shared memory, which visits only blocks that some row of its tile can see.
+ * over K and V tiles in shared memory, which visits only blocks that some row of its tile can see; on sm_90a
+ * that of attn_wgmma.cu. When the queries are too few to fill the card the keys are cut into splits, whose
+ * results a second launch joins.
  *
  * Surprise: f32 caches and head sizes other than 128 take a plain kernel that gives each query head a block.
  */
@@ -71,9 +73,7 @@ DEV void flash_store(const attn_args &a, int row, int col, int t, float inverse,
         }
 }
 
-// A block a (tile of 128 queries, KV head); query m of a KV head is head m % group of row m / group.
-template <int HALF>
-DEV void split_store(float *node, int t, float max, float sum, const float (&acc)[16][4])
+template <int HALF> DEV void split_store(float *node, int t, float max, float sum, const float (&acc)[16][4])
 {
     if (t == 0)
         *(float2 *)node = make_float2(max, sum);
@@ -115,9 +115,11 @@ static __global__ void __launch_bounds__(HEAD)
     if (a.quantise && !a.codes)
         ((__nv_bfloat16 *)a.acts.bf16)[(size_t)row * cols + (size_t)col] = __float2bfloat16_rn(v);
     else if (a.quantise)
-        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32, v);
+        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32,
+                  v);
 }
 
+// A block a (tile of 128 queries, KV head, split); query m of a KV head is head m % group of row m / group.
 template <int TYPE>
 static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     attn_flash_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
@@ -139,11 +141,7 @@ static __global__ void __launch_bounds__(32 * FLASH_WARPS, 1)
     bool has_a = m_a < rows * a.group, has_b = m_b < rows * a.group;
     long long tile0 = first_visible(a.kv, pos + m0 / a.group) / LG_KV_BLOCK,
               tiles = (end - 1) / LG_KV_BLOCK + 1;
-    if (a.splits > 0) {
-        long long n = tiles - tile0;
-        tiles = tile0 + n * (blockIdx.z + 1) / a.splits;
-        tile0 += n * blockIdx.z / a.splits;
-    }
+    cut_blocks(a, &tile0, &tiles);
     // what the rows of this warp can see, to leave out whole tiles and masks
     int w_first = min((m0 + warp * 16) / a.group, rows - 1),
         w_last = min((m0 + warp * 16 + 15) / a.group, rows - 1);

@@ -25,8 +25,8 @@ struct attn_args {
     float *out, *part;
     const float *gate;
     int q_stride, out_stride, gate_stride, n_head, group, rows, max_spans;
-    int row0; // first row of this launch; nodes count from it
-    int splits; // of the keys in attention.cu; 0: none, results are written at once
+    int row0;                        // first row of this launch; nodes count from it
+    int splits;                      // of the keys in attention.cu; 0: none, results are written at once
     bool elem_gate, quantise, codes; // codes: to int8 runs rather than to bf16 (attention.cu)
     lg_cu_acts acts;
     float scale;
@@ -148,6 +148,17 @@ DEV float *split_at(const attn_args &a, int row, int head, int split)
 {
     return a.part + (((size_t)row * (size_t)a.n_head + (size_t)head) * (size_t)a.splits + (size_t)split) *
                         SPLIT_FLOATS;
+}
+
+// Blocks [from, to) of keys to the part that blockIdx.z takes.
+DEV void cut_blocks(const attn_args &a, long long *from, long long *to)
+{
+    long long first = *from, n = *to - first;
+
+    if (a.splits > 0) {
+        *from = first + n * blockIdx.z / a.splits;
+        *to = first + n * (blockIdx.z + 1) / a.splits;
+    }
 }
 
 // attn_wgmma.cu: queries of a block; 0: not on this card

@@ -1,10 +1,11 @@
 /*
- * backend/cuda/attn_wgmma: flash attention on the tensor cores of sm_90a; operands and results as the kernel of
- * attention.cu, which takes what this one does not.
+ * backend/cuda/attn_wgmma: flash attention on the tensor cores of sm_90a; operands and results as the kernel
+ * of attention.cu, which takes what this one does not.
  *
- * A block takes 192 queries of a KV head (all heads of its group for neighbouring rows), 64 a warpgroup; K and V come
- * block by block, two ahead, into shared memory, as two panels of 64 dimensions. Probabilities are the first operand
- * of the second product in registers. The product with V of one block runs while the scores of the next are asked for.
+ * A block takes 192 queries of a KV head (all heads of its group for neighbouring rows), 64 a warpgroup; K
+ * and V come block by block, two ahead, into shared memory, as two panels of 64 dimensions. Probabilities are
+ * the first operand of the second product, in registers. The product with V of one block runs while the
+ * scores of the next are asked for.
  */
 #include "backend/cuda/attention.cuh"
 #include "backend/cuda/wgmma.cuh"
@@ -28,7 +29,8 @@ DEV void load_block(const attn_args &a, int kv_head, long long start, uint8_t *t
     for (int i = threadIdx.x; i < LG_KV_BLOCK * 32; i += THREADS) {
         int key = i / 32, c = i % 16;
         bool is_v = i % 32 >= 16, valid = start + key < end;
-        uint8_t *dst = to + (is_v ? 2 * PANEL : 0) + (c >> 3) * PANEL + key * 128 + (((c & 7) ^ (key & 7)) << 4);
+        uint8_t *dst =
+            to + (is_v ? 2 * PANEL : 0) + (c >> 3) * PANEL + key * 128 + (((c & 7) ^ (key & 7)) << 4);
         const uint8_t *src = is_v ? v : k;
         if (TYPE == LG_F16) {
             int n = valid ? 16 : 0;
@@ -54,7 +56,9 @@ DEV void load_queries(const attn_args &a, int kv_head, int m0, int rows, uint8_t
             x = *(const float4 *)q;
             y = *(const float4 *)(q + 4);
         }
-        auto pair = [&](float u, float v) { return pack_f16(f16_range(u * a.scale), f16_range(v * a.scale)); };
+        auto pair = [&](float u, float v) {
+            return pack_f16(f16_range(u * a.scale), f16_range(v * a.scale));
+        };
         *(uint4 *)(to + (m / 64 * 2 + (c >> 3)) * PANEL + m % 64 * 128 + (((c & 7) ^ (m & 7)) << 4)) =
             make_uint4(pair(x.x, x.y), pair(x.z, x.w), pair(y.x, y.y), pair(y.z, y.w));
     }
@@ -90,7 +94,8 @@ template <int HALF> DEV void store_node(float *node, int t, float max, float sum
         *(float2 *)node = make_float2(max, sum);
 #pragma unroll
     for (int j = 0; j < 16; j++)
-        *(float2 *)(node + SPLIT_AT + 8 * j + 2 * t) = make_float2(acc[4 * j + 2 * HALF], acc[4 * j + 2 * HALF + 1]);
+        *(float2 *)(node + SPLIT_AT + 8 * j + 2 * t) =
+            make_float2(acc[4 * j + 2 * HALF], acc[4 * j + 2 * HALF + 1]);
 }
 
 DEV float exp2_of(float x)
@@ -101,8 +106,7 @@ DEV float exp2_of(float x)
 }
 
 // Scores to probabilities, in f16 fragments; *old is what earlier sums of the row are worth now.
-template <int HALF>
-DEV void softmax(float (&s)[32], float &max, float &sum, float &old, unsigned (&p)[4][4])
+template <int HALF> DEV void softmax(float (&s)[32], float &max, float &sum, float &old, unsigned (&p)[4][4])
 {
     const float log2e = 1.44269504f;
     float top = max;
@@ -151,12 +155,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
         col_b = (kv_head * a.group + m_b % a.group) * HEAD;
     bool has_a = m_a < rows * a.group, has_b = m_b < rows * a.group;
     long long pos = step->pos, end = pos + last_row + 1;
-    long long block0 = first_visible(a.kv, pos + m0 / a.group) / LG_KV_BLOCK, blocks = (end - 1) / LG_KV_BLOCK + 1;
-    if (a.splits > 0) {
-        long long n = blocks - block0;
-        blocks = block0 + n * (blockIdx.z + 1) / a.splits;
-        block0 += n * blockIdx.z / a.splits;
-    }
+    long long block0 = first_visible(a.kv, pos + m0 / a.group) / LG_KV_BLOCK,
+              blocks = (end - 1) / LG_KV_BLOCK + 1;
+    cut_blocks(a, &block0, &blocks);
     int n_blocks = (int)(blocks - block0);
     // what the rows of this warpgroup can see, from the first block on, to leave out whole blocks and masks
     long long origin = block0 * LG_KV_BLOCK;

@@ -21,12 +21,12 @@ struct gemm_args {
     size_t a_stride, af_stride;
     const lg_cu_group *group; // NULL: one group of all rows
     const int *n_group;
-    const int32_t *entry;     // sorted entries
-    int k;                    // entry / k is its row
+    const int32_t *entry; // sorted entries
+    int k;                // entry / k is its row
     float *y;
     size_t y_stride;
     uint16_t *mid;
-    float *mid_f32;           // written in place of mid when it is not NULL
+    float *mid_f32; // written in place of mid when it is not NULL
     int rows;
     int slice; // inputs of a slice of gemm_f32_kernel, grid.z of them, sums slice_floats apart; 0: one
     size_t slice_floats;
@@ -345,8 +345,8 @@ static __global__ void __launch_bounds__(THREADS, BM == 128 ? 1 : 2)
 enum { FM = 64, FN = 64, FK = 16 };
 
 template <int MODE>
-static __global__ void __launch_bounds__(THREADS, MODE == GATE_UP ? 2 : 4) gemm_f32_kernel(__grid_constant__ const gemm_args a,
-                                                                  const lg_cu_step *step)
+static __global__ void __launch_bounds__(THREADS, MODE == GATE_UP ? 2 : 4)
+    gemm_f32_kernel(__grid_constant__ const gemm_args a, const lg_cu_step *step)
 {
     enum { MATS = MODE == GATE_UP ? 2 : 1, PER = FM * FK / THREADS };
     __shared__ float sx[FK][FM + 4], sw[MATS][FK][FN + 4];
@@ -460,7 +460,8 @@ template <int BM, int MODE> static void run_type(lg_cu *c, const gemm_args &a, i
     case LG_Q4_K: run<BM, MODE, LG_Q4_K>(c, a, tiles); break;
     case LG_Q5_K: run<BM, MODE, LG_Q5_K>(c, a, tiles); break;
     case LG_Q6_K: run<BM, MODE, LG_Q6_K>(c, a, tiles); break;
-    case LG_F16: case LG_BF16: run<BM, MODE, LG_F16>(c, a, tiles); break;
+    case LG_F16:
+    case LG_BF16: run<BM, MODE, LG_F16>(c, a, tiles); break;
     default: run<BM, MODE, LG_CU_ANY>(c, a, tiles); break;
     }
 }
@@ -524,8 +525,8 @@ void lg_cu_gemm_f32_slices(lg_cu *c, const lg_tensor *x, const lg_cu_part *part,
     a.slice = ceil_div(ceil_div(x->cols, slices), FK) * FK;
     a.slice_floats = (size_t)rows * a.y_stride;
     launch(c, gemm_f32_kernel<PLAIN>,
-           dim3((unsigned)ceil_div(rows, FM), (unsigned)ceil_div(a.w.n_out, FN), (unsigned)slices), THREADS, 0, a,
-           c->step);
+           dim3((unsigned)ceil_div(rows, FM), (unsigned)ceil_div(a.w.n_out, FN), (unsigned)slices), THREADS,
+           0, a, c->step);
 }
 
 /* Both products of a step into one kernel: f32 only when both are floats. */

@@ -1,14 +1,14 @@
 /*
- * backend/cuda/gemm_int8: products of LG_CU_EXACT_ROWS + 1 to LG_CU_CODE_ROWS rows: a follow-up turn. Weights are
- * read once, as stored, at the speed of the memory; int8 tensor cores multiply their codes by the activations'.
+ * backend/cuda/gemm_int8: products of LG_CU_EXACT_ROWS + 1 to LG_CU_CODE_ROWS rows: a follow-up turn. Weights
+ * are read once, as stored; int8 tensor cores multiply their codes by the activations'.
  *
- * A block takes 64 (or 32) weight rows and all of its tokens. Eight runs a stage come by cp.async, several
- * stages ahead: codes, scales, and the tokens' codes. A warp has 16 weight rows (the M of the instruction) and
- * every second (fourth) run; one instruction is a run's 32 products, exact, and its sum is scaled into f32.
+ * A block takes 64 (or 32) weight rows and all of its tokens. Eight runs a stage come by cp.async, two stages
+ * ahead: codes, scales, and the tokens' codes. A warp has 16 weight rows (the M of the instruction) and half
+ * or a quarter of the runs; one instruction is a run's 32 products, exact, and its sum is scaled into f32.
  * Warps that share rows are added up at the end, in order.
  *
- * Gate and up: a warp's rows are 8 of gate and the same 8 of up, so a block ends with one run of 32 columns of
- * silu(gate) * up, quantised for down. 16-byte chunks are swizzled by the row: no bank is met twice.
+ * Gate and up: a warp's rows are 8 of gate and the same 8 of up, so a block ends with one run of 32 columns
+ * of silu(gate) * up, quantised for down. 16-byte chunks are swizzled by the row: no bank is met twice.
  *
  * Surprise: Q6_K has a scale for 16 elements, so it takes two instructions of half the depth.
  */
@@ -16,8 +16,9 @@
 
 enum {
     WARPS = 8,
-    ROWS = 64,       // weight rows of a block, at most
-    STAGE_RUNS = 8,  // 256 inputs
+    ROWS = 64,      // weight rows of a block, at most
+    STAGE_RUNS = 8, // 256 inputs
+    STAGES = 3,
     CODE_BYTES = 128 // of 8 runs of 4 bits in a row
 };
 enum mode { PLAIN, GATE_UP, DOWN };
@@ -31,7 +32,7 @@ struct int8_args {
     const int *n_group;
     const int32_t *entry;
     int k;
-    int8_t *mid_q;            // GATE_UP
+    int8_t *mid_q; // GATE_UP
     int4 *mid_meta;
     int rows;
 };
@@ -107,8 +108,9 @@ template <int T, int MODE, int NT> struct copies {
             int r = tid / 8 + 32 * i;
             const lg_cu_mat &m = matrix_of<MODE>(a, part, r, at.row0, &row);
             half = (size_t)m.n_in / 2;
-            codes[i] = r < rows ? matrix_at(m, at.expert) + (size_t)row * (T == LG_Q8_0 ? 2 * half : half) + c * 16
-                                : NULL;
+            codes[i] = r < rows
+                           ? matrix_at(m, at.expert) + (size_t)row * (T == LG_Q8_0 ? 2 * half : half) + c * 16
+                           : NULL;
         }
         to_codes = s.codes + (unsigned)(tid / 8 * CODE_BYTES + ((c ^ (tid / 8 & 7)) << 4));
         second = scales = NULL;
@@ -192,9 +194,10 @@ DEV float sum_of(int d)
     return __int_as_float(d) - 12582912.0f;
 }
 
-// The lane's part of a warp's RUNS runs of a stage, from `first` on, spelled out: [run - first][row] of (scale,
-// minimum); Q6_K: the scales of both halves. Two lanes share a row.
-template <int T, int RUNS> DEV void decode_scales(const uint8_t *scales, int first, int lane, float d6, float2 *out)
+// The lane's part of a warp's RUNS runs of a stage, from `first` on, spelled out: [run - first][row] of
+// (scale, minimum); Q6_K: the scales of both halves. Two lanes share a row.
+template <int T, int RUNS>
+DEV void decode_scales(const uint8_t *scales, int first, int lane, float d6, float2 *out)
 {
     enum { MINE = RUNS / 2 };
     int row = lane >> 1, at = MINE * (lane & 1), run = first + at;
@@ -214,9 +217,9 @@ template <int T, int RUNS> DEV void decode_scales(const uint8_t *scales, int fir
                            : *(const unsigned short *)(scales + row * 16 + 2 * run);
 #pragma unroll
     for (int i = 0; i < MINE; i++, w >>= 16)
-        out[(at + i) * 16 + row] = T == LG_Q8_0 ? make_float2(half_bits(w & 0xFFFF), 0.0f)
-                                                : make_float2(d6 * (float)(int8_t)(w & 0xFF),
-                                                              d6 * (float)(int8_t)(w >> 8 & 0xFF));
+        out[(at + i) * 16 + row] =
+            T == LG_Q8_0 ? make_float2(half_bits(w & 0xFFFF), 0.0f)
+                         : make_float2(d6 * (float)(int8_t)(w & 0xFF), d6 * (float)(int8_t)(w >> 8 & 0xFF));
 }
 
 // Codes 0..63 to -32..31.
@@ -236,7 +239,8 @@ DEV unsigned word_at(const uint8_t *smem, unsigned at)
 }
 
 template <int T>
-DEV void load_codes(const uint8_t *smem, const areas &s, const places &p, int first, int i, int t, unsigned (&a)[4])
+DEV void load_codes(const uint8_t *smem, const areas &s, const places &p, int first, int i, int t,
+                    unsigned (&a)[4])
 {
     enum { NEXT8 = 8 * CODE_BYTES };
     unsigned at = p.codes ^ (unsigned)(i << 4), w0 = word_at(smem, at), w1 = word_at(smem, at + NEXT8);
@@ -263,15 +267,16 @@ DEV void load_codes(const uint8_t *smem, const areas &s, const places &p, int fi
 
 // Run first + i of 16 weight rows times 8 * NT tokens.
 template <int T, int NT>
-DEV void run_products(float (&acc)[NT][4], const uint8_t *smem, const areas &s, const places &p, int first, int i,
-                      int t, float2 s0, float2 s1)
+DEV void run_products(float (&acc)[NT][4], const uint8_t *smem, const areas &s, const places &p, int first,
+                      int i, int t, float2 s0, float2 s1)
 {
     unsigned a[4], q0 = p.q ^ (unsigned)((2 * i) << 4), q1 = p.q ^ (unsigned)((2 * i + 1) << 4);
 
     load_codes<T>(smem, s, p, first, i, t, a);
 #pragma unroll
     for (int j = 0; j < NT; j++) {
-        unsigned b0 = word_at(smem, q0 + (unsigned)(j * 8 * 256)), b1 = word_at(smem, q1 + (unsigned)(j * 8 * 256));
+        unsigned b0 = word_at(smem, q0 + (unsigned)(j * 8 * 256)),
+                 b1 = word_at(smem, q1 + (unsigned)(j * 8 * 256));
         // scale and scale times sum of the tokens 2t and 2t + 1
         float4 m = *(const float4 *)(smem + p.meta + (i * NT + j) * 64);
         int d[4];
@@ -340,7 +345,7 @@ DEV void put_results(const int8_args &a, int p, const place &at, const float *pa
 
 /* ---- the kernel ---- */
 
-template <int T, int MODE, int NT, int STAGES, int ROW_WARPS>
+template <int T, int MODE, int NT, int ROW_WARPS>
 DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *smem, float2 *scales)
 {
     enum { ROWS_HERE = 16 * ROW_WARPS, RUNS = STAGE_RUNS * ROW_WARPS / WARPS };
@@ -356,8 +361,8 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
     // Q6_K: the scale of the 256 elements, of the row whose scales this lane decodes
     int d_row;
     const lg_cu_mat &d_mat = matrix_of<MODE>(a, p, r + (lane >> 1), at.row0, &d_row);
-    const unsigned short *d_at =
-        (const unsigned short *)(matrix_at(d_mat, at.expert) + d_mat.at[2]) + (size_t)d_row * (size_t)(n_in / 256);
+    const unsigned short *d_at = (const unsigned short *)(matrix_at(d_mat, at.expert) + d_mat.at[2]) +
+                                 (size_t)d_row * (size_t)(n_in / 256);
     unsigned d_next = T == LG_Q6_K ? __ldg(d_at) : 0;
 
     auto load = [&](int stage) {
@@ -433,9 +438,9 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 4 : 2)
         at.first = g.first;
         at.n = g.n;
         if (at.n <= 8)
-            block_products<T, MODE, 1, 3, ROW_WARPS>(a, p, at, smem, scales);
+            block_products<T, MODE, 1, ROW_WARPS>(a, p, at, smem, scales);
         else
-            block_products<T, MODE, 2, 3, ROW_WARPS>(a, p, at, smem, scales);
+            block_products<T, MODE, 2, ROW_WARPS>(a, p, at, smem, scales);
         return;
     }
     at.expert = 0;
@@ -444,27 +449,27 @@ static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 4 : 2)
     if (at.n <= 0)
         return;
     if (at.n <= 32)
-        block_products<T, MODE, 4, 3, ROW_WARPS>(a, p, at, smem, scales);
+        block_products<T, MODE, 4, ROW_WARPS>(a, p, at, smem, scales);
     else
-        block_products<T, MODE, 8, 3, ROW_WARPS>(a, p, at, smem, scales);
+        block_products<T, MODE, 8, ROW_WARPS>(a, p, at, smem, scales);
 }
 
 /* ---- launches ---- */
 
 enum { GROUP_TOKENS = 16 };
 
-template <int T> static size_t smem_bytes(int rows, int tokens, size_t stages)
+template <int T> static size_t smem_bytes(int rows, int tokens)
 {
     size_t stage = (size_t)rows * raw<T>::ROW + (size_t)tokens * (256 + STAGE_RUNS * 8);
     size_t part = (size_t)WARPS * 16 * (size_t)(tokens + 1) * sizeof(float);
 
-    return stages * stage > part ? stages * stage : part;
+    return STAGES * stage > part ? STAGES * stage : part;
 }
 
 template <int T, int MODE, bool GROUPED, int ROW_WARPS>
 static void run(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
 {
-    size_t smem = smem_bytes<T>(16 * ROW_WARPS, tokens, 3);
+    size_t smem = smem_bytes<T>(16 * ROW_WARPS, tokens);
     auto kernel = int8_kernel<T, MODE, GROUPED, ROW_WARPS>;
     cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
 
@@ -497,7 +502,8 @@ static void run_plain(lg_cu *c, int8_args &a, int tokens)
 
 static bool takes(const lg_cu_mat *m)
 {
-    return (m->type == LG_Q8_0 || m->type == LG_Q4_K || m->type == LG_Q6_K) && m->n_in % (32 * STAGE_RUNS) == 0;
+    return (m->type == LG_Q8_0 || m->type == LG_Q4_K || m->type == LG_Q6_K) &&
+           m->n_in % (32 * STAGE_RUNS) == 0;
 }
 
 static int tokens_of(int rows)

@@ -1,13 +1,14 @@
 /*
  * backend/cuda/gemm_wgmma: products of many rows on the tensor cores of sm_90a, plain and grouped by expert.
  *
- * A block computes 192 weight rows times up to 192 tokens. Weights are the first operand: 4-bit and 8-bit codes come
- * by cp.async as stored, and each thread turns those of its places in the fragment into bf16 registers while the
- * product of the ones before runs. Tokens (bf16) are the second operand, in shared memory. Three warpgroups share
- * them, each with 64 weight rows; sums are f32.
+ * A block computes 192 weight rows times up to 192 tokens. Weights are the first operand: codes come by
+ * cp.async as stored, and each thread turns those of its places in the fragment into bf16 registers while the
+ * product of the ones before runs. Tokens (bf16) are the second operand, in shared memory. Three warpgroups
+ * share them, each with 64 weight rows; sums are f32. The width of the instruction follows the number of
+ * tokens.
  *
- * Gate and up: every 8 rows of gate are followed by the same 8 of up, so that a thread holds both of a product.
- * Weights are bf16 as in gemm.cu (codes times scale plus minimum in f32, rounded once).
+ * Gate and up: every 8 rows of gate are followed by the same 8 of up, so that a thread holds both of a
+ * product. Weights are bf16 as in gemm.cu: codes times scale plus minimum in f32, rounded once.
  */
 #include "backend/cuda/wgmma.cuh"
 
@@ -17,14 +18,14 @@ enum {
     ROWS = 64 * GROUPS, // weight rows of a block
     TOKENS = 192,       // at most
     STAGES = 4,
-    DEPTH = 64,         // inputs of a stage: two runs
+    DEPTH = 64, // inputs of a stage: two runs
 };
 enum mode { PLAIN, GATE_UP, DOWN };
 
 struct wg_args {
     lg_cu_part part[LG_CU_PARTS]; // GATE_UP: gate and up
     int n_parts;
-    const uint16_t *x; // bf16 rows
+    const uint16_t *x;        // bf16 rows
     const lg_cu_group *group; // NULL: one group of all rows
     const int *n_group;
     const int32_t *entry;
@@ -52,7 +53,8 @@ template <int T> struct stage_size {
 DEV void copy16(unsigned dst, const void *src, bool valid)
 {
     int n = valid ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n)
+                 : "memory");
 }
 
 template <int MODE> DEV const lg_cu_mat &matrix_of(const wg_args &a, const place &at, int r, int *row)
@@ -101,12 +103,14 @@ template <int T, int MODE, int NT> struct copies {
         if (T == LG_Q8_0)
             copy16(to + to_w + 2 * ROWS * 16, w[1] + (size_t)stage * 32, true);
         if (T == LG_Q6_K && tid < ROWS)
-            copy16(to + TOKEN_BYTES + 2 * ROWS * 16 + (unsigned)tid * 16, w[WEIGHTS - 1] + (size_t)stage * 16, true);
+            copy16(to + TOKEN_BYTES + 2 * ROWS * 16 + (unsigned)tid * 16, w[WEIGHTS - 1] + (size_t)stage * 16,
+                   true);
 #pragma unroll
         for (int i = 0; i < X; i++) {
             int t = tid / 8 + i * (THREADS / 8);
             if (NT % (THREADS / 8) == 0 || t < NT)
-                copy16(to + to_x + (unsigned)(i * (THREADS / 8) * 128), x[i] + (size_t)stage * DEPTH, t < tokens);
+                copy16(to + to_x + (unsigned)(i * (THREADS / 8) * 128), x[i] + (size_t)stage * DEPTH,
+                       t < tokens);
         }
     }
 };
@@ -149,7 +153,8 @@ template <unsigned MASK> DEV unsigned small_pair(unsigned v, float s, float less
 // Codes 0..255: s * (2^15 + code) + c.
 DEV unsigned byte_pair(unsigned v, float s, float c)
 {
-    float lo = __uint_as_float(__byte_perm(v, 0x47, 0x4707)), hi = __uint_as_float(__byte_perm(v, 0x47, 0x4717));
+    float lo = __uint_as_float(__byte_perm(v, 0x47, 0x4707)),
+          hi = __uint_as_float(__byte_perm(v, 0x47, 0x4717));
     return bf16_pair(fmaf(s, lo, c), fmaf(s, hi, c));
 }
 
@@ -211,7 +216,8 @@ DEV void put_results(const wg_args &a, const place &at, const float (&acc)[NT / 
                 if (tok >= at.n || row >= m.n_out)
                     continue;
                 size_t line = (size_t)(MODE == DOWN && a.group ? a.entry[at.first + tok] : at.first + tok);
-                a.part[at.part].y[line * (size_t)a.part[at.part].y_stride + (size_t)row] = acc[4 * j + e] * scale;
+                a.part[at.part].y[line * (size_t)a.part[at.part].y_stride + (size_t)row] =
+                    acc[4 * j + e] * scale;
             }
         return;
     }
@@ -254,8 +260,10 @@ template <int T, int MODE, int NT> DEV void block_products(const wg_args &a, con
     for (int h = 0; h < 2; h++) {
         int row;
         const lg_cu_mat &m = matrix_of<MODE>(a, at, my_row + 8 * h, &row);
-        scales[h] = matrix_at(m, at.expert) + m.at[T == LG_Q6_K ? 1 : 0] + (size_t)row * (size_t)(m.n_in / 16);
-        d_at[h] = T == LG_Q6_K ? matrix_at(m, at.expert) + m.at[2] + (size_t)row * (size_t)(m.n_in / 128) : NULL;
+        scales[h] =
+            matrix_at(m, at.expert) + m.at[T == LG_Q6_K ? 1 : 0] + (size_t)row * (size_t)(m.n_in / 16);
+        d_at[h] =
+            T == LG_Q6_K ? matrix_at(m, at.expert) + m.at[2] + (size_t)row * (size_t)(m.n_in / 128) : NULL;
         load_scales<T>(then[h], scales[h], d_at[h], 0);
     }
     in.set(a, at);
@@ -306,7 +314,8 @@ template <int T, int MODE, int NT> DEV void block_products(const wg_args &a, con
 #endif
 
 template <int T, int MODE>
-static __global__ void __launch_bounds__(THREADS, 1) wg_kernel(__grid_constant__ const wg_args a, const lg_cu_step *step)
+static __global__ void __launch_bounds__(THREADS, 1)
+    wg_kernel(__grid_constant__ const wg_args a, const lg_cu_step *step)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) uint8_t smem[];
@@ -382,7 +391,8 @@ int lg_cu_gemm_wgmma(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int 
     wg_args a = {};
     int blocks = 0;
 
-    while (a.n_parts < n_parts && takes(c, &parts[a.n_parts].w) && parts[a.n_parts].w.type == parts[0].w.type) {
+    while (a.n_parts < n_parts && takes(c, &parts[a.n_parts].w) &&
+           parts[a.n_parts].w.type == parts[0].w.type) {
         a.part[a.n_parts] = parts[a.n_parts];
         a.part[a.n_parts].first_group = blocks;
         blocks += ceil_div(parts[a.n_parts].w.n_out, ROWS);
@@ -401,8 +411,8 @@ int lg_cu_wgmma_tile_rows(const lg_cu *c, const lg_cu_ffn *f)
     return takes(c, &f->gate) && takes(c, &f->down) && f->up.type == f->gate.type ? TOKENS : 0;
 }
 
-void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense, float *y, int y_stride,
-                          int n_tiles)
+void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense, float *y,
+                          int y_stride, int n_tiles)
 {
     wg_args a = {};
 

@@ -4,17 +4,24 @@
  */
 #include "backend/cuda/route.cuh"
 
-// Up to LG_CU_CODE_ROWS rows: a block takes PART_EXPERTS experts, PART_ROWS rows and a slice of the inputs, a thread
-// an expert and two rows; the slices are added up, in order, where the choice is made.
-enum { PART_EXPERTS = 16, PART_THREADS = 256, PART_TOKENS = PART_THREADS / PART_EXPERTS, PART_SLICES = 16,
-       PART_ROWS = 2 * PART_TOKENS, PART_DEPTH = 192 };
+// Up to LG_CU_CODE_ROWS rows: a block takes PART_EXPERTS experts, PART_ROWS rows and a slice of the inputs, a
+// thread an expert and two rows; the slices are added up, in order, where the choice is made.
+enum {
+    PART_EXPERTS = 16,
+    PART_THREADS = 256,
+    PART_TOKENS = PART_THREADS / PART_EXPERTS,
+    PART_SLICES = 16,
+    PART_ROWS = 2 * PART_TOKENS,
+    PART_DEPTH = 192
+};
 
 static __global__ void __launch_bounds__(PART_THREADS)
     route_part_kernel(__grid_constant__ const lg_cu_route a, float *part, int bucket, int slice,
                       const lg_cu_step *step)
 {
     __shared__ float x[PART_ROWS][PART_DEPTH + 1], w[PART_EXPERTS][PART_DEPTH + 1];
-    int tid = threadIdx.x, e = tid / PART_TOKENS, tok = tid % PART_TOKENS, e0 = (int)blockIdx.x * PART_EXPERTS;
+    int tid = threadIdx.x, e = tid / PART_TOKENS, tok = tid % PART_TOKENS,
+        e0 = (int)blockIdx.x * PART_EXPERTS;
     int from = (int)blockIdx.y * slice, to = min(from + slice, a.h.cols);
     float acc[PART_ROWS / PART_TOKENS] = {};
 
@@ -41,7 +48,8 @@ static __global__ void __launch_bounds__(PART_THREADS)
 #pragma unroll
     for (int i = 0; i < PART_ROWS / PART_TOKENS; i++)
         if (tok + i * PART_TOKENS < rows && e0 + e < a.n_expert)
-            part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + tok + i * PART_TOKENS)) * (size_t)a.n_expert +
+            part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + tok + i * PART_TOKENS)) *
+                     (size_t)a.n_expert +
                  (size_t)(e0 + e)] = acc[i];
 }
 
@@ -86,10 +94,13 @@ void lg_cu_route_many(lg_cu *c, const lg_cu_route *a)
     const float *logits = c->route_logits;
 
     // slices lie where the experts' results will
-    if (rows <= LG_CU_CODE_ROWS && PART_SLICES * a->n_expert <= (a->k + 1) * a->h.cols) {
+    int room = (a->k + 1) * a->h.cols / a->n_expert; // slices that expert_out holds
+    if (rows <= LG_CU_CODE_ROWS && PART_SLICES <= room) {
         int slice = ceil_div(ceil_div(a->h.cols, PART_SLICES), 32) * 32;
         slices = ceil_div(a->h.cols, slice);
-        launch(c, route_part_kernel, dim3((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)slices, (unsigned)ceil_div(rows, PART_ROWS)),
+        launch(c, route_part_kernel,
+               dim3((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)slices,
+                    (unsigned)ceil_div(rows, PART_ROWS)),
                PART_THREADS, 0, *a, c->expert_out, rows, slice, c->step);
         logits = c->expert_out;
     } else {
@@ -101,13 +112,13 @@ void lg_cu_route_many(lg_cu *c, const lg_cu_route *a)
         part.w.n_expert = 1;
         part.w.scale = 1.0f;
         part.y_stride = a->n_expert;
-        slices = MANY_SLICES * a->n_expert <= (a->k + 1) * a->h.cols ? (int)MANY_SLICES : 1;
+        slices = MANY_SLICES <= room ? (int)MANY_SLICES : 1;
         part.y = slices > 1 ? c->expert_out : c->route_logits;
         logits = part.y;
         lg_cu_gemm_f32_slices(c, &a->h, &part, slices);
     }
-    launch(c, choose_kernel, dim3((unsigned)ceil_div(rows, ROUTE_WARPS)), 32 * ROUTE_WARPS, chosen, *a, logits,
-           slices, rows, c->step);
+    launch(c, choose_kernel, dim3((unsigned)ceil_div(rows, ROUTE_WARPS)), 32 * ROUTE_WARPS, chosen, *a,
+           logits, slices, rows, c->step);
 }
 
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *m, int tile_rows)
