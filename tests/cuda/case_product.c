@@ -289,7 +289,7 @@ void gpu_case_moe(gpu *g)
             int n_in = t == 2 ? m.ffn : t == 5 ? m.ffn_shared : m.hidden;
             types[t] = any_type(g, n_in);
             if (i < 30 && fits(fast[i / 10 * 2], n_in)) // the mixes of published files
-                types[t] = t == 2 && fits(fast[i / 10 * 2 + 1], n_in) ? fast[i / 10 * 2 + 1] : fast[i / 10 * 2];
+                types[t] = fast[i / 10 * 2 + (t == 2 && fits(fast[i / 10 * 2 + 1], n_in))];
             if (t % 3 == 1 && kc_int(&g->k, 0, 3))
                 types[t] = types[t - 1]; // gate and up are mostly of one type
         }
