@@ -40,7 +40,8 @@ bench: all
 # what constraints cost on a vocabulary of real size; ARGS: a folder of the official test suite, -v, --vocab FILE
 bench-grammar: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) tests/grammar/bench
-	$(BUILD)/tests/grammar/bench tests/golden/structured-cases.jsonl $(ARGS)
+	@python3 tests/grammar/realistic.py $(BUILD)/tests/grammar/realistic
+	$(BUILD)/tests/grammar/bench tests/golden/structured-cases.jsonl $(BUILD)/tests/grammar/realistic $(ARGS)
 
 # decoding under constraints against free decoding; ARGS: another model, tokens, repetitions, threads, device, drafter
 bench-constraint: $(BUILD)/build.ninja

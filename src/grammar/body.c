@@ -216,21 +216,120 @@ static bool same_dfa(const lg_dfa *a, const lg_dfa *b)
 }
 
 // The alternatives of `list` are united anyway: one that is there already adds nothing.
+// --- terminals that were made before ---
+
+// What the members say in some keywords: for each keyword that is there its number, kind and text; and the
+// type that they are asked about.
+static lg_str memo_key(lg_compiler *c, const lg_alternative *a, const char *const *keyword, unsigned type)
+{
+    char *p = NULL;
+    size_t n = 0;
+
+    for (int pass = 0; pass < 2; pass++) { // sizes, then texts
+        n = 0;
+        for (uint32_t i = 0; i < a->n; i++)
+            for (int k = 0; keyword[k]; k++) {
+                const lg_json *j = lg_schema_get(c, a->member[i], keyword[k]);
+                lg_str text = lg_json_is(j, LG_JSON_STRING) ? lg_json_str(j) : lg_json_number_text(j);
+                uint32_t head[3] = {(uint32_t)k, (uint32_t)lg_json_kind_of(j), (uint32_t)text.n};
+                if (!j)
+                    continue;
+                if (pass) {
+                    memcpy(p + n, head, sizeof head);
+                    if (text.n)
+                        memcpy(p + n + sizeof head, text.p, text.n);
+                }
+                n += sizeof head + text.n;
+            }
+        if (pass == 0)
+            p = LG_TMP(c, char, n + sizeof type);
+    }
+    memcpy(p + n, &type, sizeof type);
+    return (lg_str){p, n + sizeof type};
+}
+
+static uint32_t memo_hash(lg_str key)
+{
+    uint64_t h = 1469598103934665603u;
+
+    for (size_t i = 0; i < key.n; i++)
+        h = (h ^ (unsigned char)key.p[i]) * 1099511628211u;
+    return (uint32_t)(h >> 32);
+}
+
+// The entry of a key, or the free one where it belongs.
+static lg_memo *memo_at(lg_lower *l, lg_str key)
+{
+    uint32_t at = memo_hash(key) & (l->cap_memo - 1);
+
+    while (l->memo[at].key.p && !lg_str_eq(l->memo[at].key, key))
+        at = (at + 1) & (l->cap_memo - 1);
+    return &l->memo[at];
+}
+
+// The terminal of a key, if it was made before.
+static bool memo_find(lg_compiler *c, lg_str key, uint32_t *term)
+{
+    const lg_memo *m = c->lower->cap_memo ? memo_at(c->lower, key) : NULL;
+
+    if (!m || !m->key.p)
+        return false;
+    lg_compile_work(c, key.n);
+    *term = m->term;
+    return true;
+}
+
+static void memo_keep(lg_compiler *c, lg_str key, uint32_t term)
+{
+    lg_lower *l = c->lower;
+    char *own = LG_PERM(c, char, key.n);
+
+    if (l->n_memo * 2 >= l->cap_memo) {
+        lg_memo *old = l->memo;
+        uint32_t n = l->cap_memo;
+        l->cap_memo = n ? n * 2 : 64;
+        l->memo = LG_PERM(c, lg_memo, l->cap_memo);
+        for (uint32_t i = 0; i < n; i++)
+            if (old[i].key.p)
+                *memo_at(l, old[i].key) = old[i];
+    }
+    memcpy(own, key.p, key.n);
+    *memo_at(l, key) = (lg_memo){{own, key.n}, term};
+    l->n_memo++;
+}
+
+static uint32_t number_term(lg_compiler *c, const lg_alternative *a)
+{
+    static const char *const keyword[] = {"minimum",    "maximum", "exclusiveMinimum", "exclusiveMaximum",
+                                          "multipleOf", "format",  NULL};
+    lg_str key = memo_key(c, a, keyword, a->types & LG_TYPE_NUMBER);
+    lg_term t = {.kind = LG_TERM_BYTES};
+    uint32_t term = LG_NONE;
+    lg_number n;
+    lg_dfa d;
+
+    if (memo_find(c, key, &term))
+        return term;
+    n = lg_lower_number(c, a);
+    d = lg_number_dfa(c, &n);
+    if (d.n > 0) {
+        t.dfa = lg_dfa_keep(c, &d);
+        term = lg_lower_term(c, &t);
+    }
+    memo_keep(c, key, term);
+    return term;
+}
+
 static lg_body *number_body(lg_compiler *c, const lg_alternative *a, const lg_body *list)
 {
-    lg_number n = lg_lower_number(c, a);
-    lg_dfa d = lg_number_dfa(c, &n);
-    lg_term t = {.kind = LG_TERM_BYTES};
+    uint32_t term = number_term(c, a);
 
-    if (d.n == 0)
-        return NULL;
-    for (; list; list = list->next) {
+    for (; list && term != LG_NONE; list = list->next) {
         const lg_term *other = list->kind == LG_BODY_TERM ? &c->prog->term[list->term] : NULL;
-        if (other && other->kind == LG_TERM_BYTES && same_dfa(&other->dfa, &d))
+        if (other && other->kind == LG_TERM_BYTES && same_dfa(&other->dfa, &c->prog->term[term].dfa))
             return NULL;
     }
-    t.dfa = lg_dfa_keep(c, &d);
-    return term_body(c, lg_lower_term(c, &t));
+    return term_body(c, term);
 }
 
 // --- strings ---
@@ -402,6 +501,22 @@ uint32_t lg_lower_string(lg_compiler *c, lg_term_kind kind, const lg_dfa *d, uin
     return lg_lower_term(c, &t);
 }
 
+static uint32_t string_term(lg_compiler *c, const lg_alternative *a)
+{
+    static const char *const keyword[] = {"pattern", "format", "minLength", "maxLength", NULL};
+    lg_str key = memo_key(c, a, keyword, LG_TYPE_STRING);
+    uint32_t term, min, max;
+    bool any;
+    lg_dfa d;
+
+    if (memo_find(c, key, &term))
+        return term;
+    d = lg_lower_patterns(c, a, &any, &min, &max);
+    term = lg_lower_string(c, LG_TERM_STRING, any ? NULL : &d, min, max);
+    memo_keep(c, key, term);
+    return term;
+}
+
 // --- arrays ---
 
 // The schema for item i of a member, or LG_NONE.
@@ -534,12 +649,8 @@ void lg_lower_bodies(lg_compiler *c, const lg_alternative *a, lg_body **list)
         push(list, lg_lower_object(c, a));
     if (a->types & LG_TYPE_ARRAY)
         push(list, array_body(c, a));
-    if (a->types & LG_TYPE_STRING) {
-        bool any;
-        uint32_t min, max;
-        lg_dfa d = lg_lower_patterns(c, a, &any, &min, &max);
-        push(list, term_body(c, lg_lower_string(c, LG_TERM_STRING, any ? NULL : &d, min, max)));
-    }
+    if (a->types & LG_TYPE_STRING)
+        push(list, term_body(c, string_term(c, a)));
     if (a->types & LG_TYPE_NUMBER)
         push(list, number_body(c, a, *list));
     if (a->types & LG_TYPE_BOOL) {

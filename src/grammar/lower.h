@@ -50,6 +50,12 @@ typedef struct lg_proof {
     uint32_t conj, node;
 } lg_proof;
 
+/* The terminal that some keywords describe, by their text. */
+typedef struct lg_memo {
+    lg_str key; /* p NULL: free */
+    uint32_t term;
+} lg_memo;
+
 typedef struct lg_lower {
     lg_conj *conj;
     size_t n_conj, cap_conj;
@@ -58,6 +64,8 @@ typedef struct lg_lower {
     size_t n_todo, cap_todo;
     lg_proof *proof;
     size_t n_proof, cap_proof;
+    lg_memo *memo; /* hash table */
+    uint32_t n_memo, cap_memo;
 } lg_lower;
 
 /* The number of a conjunction of n elements (in any order, repeats allowed). */

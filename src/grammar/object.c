@@ -202,32 +202,40 @@ static void known_names(shape *s, lg_body *b)
     }
 }
 
+// May there be keys that no pattern matches? The usual refusal, found before any automaton is made.
+static bool rest_allowed(const shape *s)
+{
+    for (uint32_t i = 0; i < s->a->n; i++) {
+        const lg_json *rest = lg_schema_get(s->c, s->a->member[i], "additionalProperties");
+        rest = rest ? rest : lg_schema_get(s->c, s->a->member[i], "unevaluatedProperties");
+        if (lg_json_is(rest, LG_JSON_FALSE))
+            return false;
+    }
+    return true;
+}
+
 static void key_classes(shape *s, lg_body *b)
 {
     lg_compiler *c = s->c;
-    lg_dfa known = lg_dfa_words(c, b->name, b->n), base = s->names;
+    lg_dfa known, base = s->names;
     uint32_t n_mask = 1u << s->n_pattern;
-    bool every = !s->bounded && b->n == 0;
+    bool every = !s->bounded && b->n == 0, rest = rest_allowed(s);
 
+    if (s->n_pattern == 0 && !rest)
+        return;
     b->class_term = LG_PERM(c, uint32_t, n_mask);
     b->class_child = LG_PERM(c, uint32_t, n_mask);
     if (!s->bounded)
         base = lg_dfa_any(c);
-    if (b->n)
+    if (b->n) {
+        known = lg_dfa_words(c, b->name, b->n);
         base = lg_dfa_product(c, &base, &known, LG_DFA_AND_NOT);
+    }
     for (uint32_t mask = 0; mask < n_mask; mask++) {
         lg_dfa d = base;
         uint32_t child, term;
-        bool allowed = true;
-        if (s->n_pattern == 0 || mask == 0) { // the usual refusal is found before any automaton is made
-            for (uint32_t i = 0; i < s->a->n && allowed; i++) {
-                const lg_json *rest = lg_schema_get(c, s->a->member[i], "additionalProperties");
-                rest = rest ? rest : lg_schema_get(c, s->a->member[i], "unevaluatedProperties");
-                allowed = !lg_json_is(rest, LG_JSON_FALSE);
-            }
-            if (!allowed)
-                continue;
-        }
+        if (mask == 0 && !rest)
+            continue;
         if (!child_of(s, NULL, mask, &child))
             continue;
         for (uint32_t k = 0; k < s->n_pattern && d.n; k++)
