@@ -137,8 +137,8 @@ LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const ui
 /*
  * What gemv fetches, in the order of memory, as many bytes at each step over a group of four rows as the step
  * uses: the rows of the call, then what the thread reads next. The distance is LG_AHEAD, or a whole group
- * where that is longer: all four rows of the next group are wanted as soon as this one ends. Past its own rows
- * a stream takes nothing that the thread does not read: short pieces would lose a fifth of the bandwidth
+ * where that is longer: all four rows of the next group are wanted as soon as this one ends. Past its own
+ * rows a stream takes nothing that the thread does not read: short pieces would lose a fifth of the bandwidth
  * (docs/decisions/0155).
  */
 enum { LG_AHEAD = 8192 };
