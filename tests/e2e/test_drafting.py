@@ -103,6 +103,21 @@ class Drafting(Case):
         r = run("generate", "-m", MINI, "-p", "What is 3 + 4?", "--temp", "0", "--stats", "--no-draft")
         self.assertNotIn(b"drafting ", r.stderr)
 
+    def test_bench(self):
+        """The report of a pair: costs by width, what makes them worth it, acceptance and speed-up of real replies."""
+        r = run("bench", "-m", MINI, "-t", "1", "--prompt", "0", "--gen", "24", "--reps", "1", "--warmup", "0", "--json",
+                "--quiet")
+        d = json.loads(r.stdout)["draft"]
+        self.assertEqual(d["n"], 15)
+        self.assertEqual([w["n"] for w in d["widths"]], [1, 2, 3, 4, 5, 7, 11, 15])
+        for w in d["widths"]:
+            self.assertGreater(min(w["draft_us"], w["verify_us"], d["plain_us"]), 0)
+            cost = (w["draft_us"] + w["verify_us"]) / d["plain_us"]
+            self.assertAlmostEqual(w["break_even"], cost, delta=cost * 1e-4)
+        self.assertTrue(1 < d["al"] <= 16)
+        self.assertTrue(all(0 <= p <= 1 for p in d["by_position"]) and d["by_position"])
+        self.assertGreater(min(d["speedup"], d["speedup_fixed"]), 0)
+
 
 if __name__ == "__main__":
     lib.main()
