@@ -1,7 +1,7 @@
 /*
- * tests/cuda: the second half of a layer as the model runs it: residual add and norm, routing, experts, the next norm
- * and its projections. What a step of one row fuses must give the bits of a step of several rows, and leave the
- * same in every tensor.
+ * tests/cuda: the second half of a layer as the model runs it: residual add and norm, routing, experts, the
+ * next norm and its projections. What a step of one row fuses must give the bits of a step of several rows,
+ * and leave the same in every tensor.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,10 @@ typedef struct layer_out {
 // Rows [first, first + n) through the ops. stop: whether somebody looks at x between the norms.
 static layer_out run_layer(gpu *g, const layer *l, int first, int n, bool stop)
 {
-    layer_out o = {.x = dev_new(g, n, l->hidden, LG_ROWS_STEP), .delta = dev_new(g, n, l->hidden, LG_ROWS_STEP),
-                   .h = dev_new(g, n, l->hidden, LG_ROWS_STEP), .next = dev_new(g, n, l->hidden, LG_ROWS_STEP)};
+    layer_out o = {.x = dev_new(g, n, l->hidden, LG_ROWS_STEP),
+                   .delta = dev_new(g, n, l->hidden, LG_ROWS_STEP),
+                   .h = dev_new(g, n, l->hidden, LG_ROWS_STEP),
+                   .next = dev_new(g, n, l->hidden, LG_ROWS_STEP)};
     dev seen = dev_new(g, n, l->hidden, LG_ROWS_STEP);
     lg_step s = {.n_rows = n};
     size_t row = (size_t)l->hidden * sizeof(float);
@@ -152,7 +154,10 @@ void gpu_case_layer(gpu *g)
     };
 
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        layer l = {.hidden = shapes[i].hidden, .ffn = shapes[i].ffn, .n_expert = shapes[i].n_expert, .k = shapes[i].k,
+        layer l = {.hidden = shapes[i].hidden,
+                   .ffn = shapes[i].ffn,
+                   .n_expert = shapes[i].n_expert,
+                   .k = shapes[i].k,
                    .rows = (int)(2 + i % 3)};
         kc_label(&g->k, "layer/hidden %d ffn %d %s, %s", l.hidden, l.ffn,
                  lg_qtype_get((uint32_t)shapes[i].t[0])->name, lg_qtype_get((uint32_t)shapes[i].t[3])->name);

@@ -1,13 +1,13 @@
 /*
  * backend/cuda/attn_few: attention of up to LG_CU_EXACT_ROWS rows.
  *
- * What a row sees is cut into nodes, whose length follows from its position alone: so that a long context gives
- * each multiprocessor a block. A block takes one (KV head, node, row): the query heads of the KV head are the
- * rows of a tensor core tile, and K and V are read once, by cp.async, each warp KEYS keys at a time into a ring
- * of its own. Its node (max, sum, acc) goes to scratch; the last block of a KV head joins the nodes in order,
- * applies the gate and quantises the result. For one row the kernel also does what qkv.cu does, so that a
- * layer's attention is one launch, which asks for old keys while the projections still run. Nothing depends on
- * how many rows a step has.
+ * What a row sees is cut into nodes, whose length follows from its position alone: so that a long context
+ * gives each multiprocessor a block. A block takes one (KV head, node, row): the query heads of the KV head
+ * are the rows of a tensor core tile, and K and V are read once, by cp.async, each warp KEYS keys at a time
+ * into a ring of its own. Its node (max, sum, acc) goes to scratch; the last block of a KV head joins the
+ * nodes in order, applies the gate and quantises the result. For one row the kernel also does what qkv.cu
+ * does, so that a layer's attention is one launch, which asks for old keys while the projections still run.
+ * Nothing depends on how many rows a step has.
  *
  * f32 caches and head sizes other than 128 take a plain kernel over spans of LG_CU_SPAN positions that gives
  * each query head a warp, and a launch that joins its nodes.
@@ -158,14 +158,17 @@ enum {
     KEYS = 16,                     // that a warp takes at a time
     NODE_KEYS = KEYS * FEW_WARPS,  // a node is a multiple of this
     NODES = 32,                    // of a row, but for a rest
-    STAGES = 3,
+    STAGES = 3,                    // of a warp's ring; 2 where shared memory is scarce
     STAGE = KEYS * 2 * HEAD,       // bytes of K or of V of so many keys
-    RING = STAGES * STAGE,
     NODE_FLOATS = HEAD + 4,        // max, sum, two of nothing, acc
     Q_FRAGMENTS = 8 * 32 * 16,     // bytes
     HEADS_ROOM = Q_ROWS + 2,       // heads in shared memory: the queries, K, V
-    FEW_SMEM = FEW_WARPS * RING + Q_FRAGMENTS + HEADS_ROOM * HEAD * 4,
 };
+
+static constexpr int few_smem(int stages)
+{
+    return FEW_WARPS * stages * STAGE + Q_FRAGMENTS + HEADS_ROOM * HEAD * 4;
+}
 
 struct few_args {
     attn_args a;
@@ -191,7 +194,8 @@ DEV node_plan plan_of(const few_args &f, long long p)
     n.lo = first_visible(f.a.kv, p);
     n.base = n.lo / KEYS * KEYS;
     seen = (unsigned)(p + 1 - n.lo);
-    n.keys = (int)(((seen + (unsigned)f.nodes - 1) / (unsigned)f.nodes + NODE_KEYS - 1) / NODE_KEYS * NODE_KEYS);
+    n.keys =
+        (int)(((seen + (unsigned)f.nodes - 1) / (unsigned)f.nodes + NODE_KEYS - 1) / NODE_KEYS * NODE_KEYS);
     n.count = (int)((unsigned)(p - n.base) / (unsigned)n.keys) + 1;
     return n;
 }
@@ -209,8 +213,8 @@ DEV int v_piece(int key, int piece)
 
 // All lanes: the KEYS keys at position s, K or V, to a stage; zeros where nothing is visible.
 template <int TYPE>
-DEV void fetch_keys(const few_args &f, const node_plan &n, unsigned to, const uint8_t *tile, long long s, bool v,
-                    int lane)
+DEV void fetch_keys(const few_args &f, const node_plan &n, unsigned to, const uint8_t *tile, long long s,
+                    bool v, int lane)
 {
     const uint8_t *from = tile + (size_t)(s % LG_KV_BLOCK) * f.a.kv.row_bytes;
 
@@ -255,7 +259,8 @@ struct few_state {
 };
 
 // Scores of KEYS keys at position s into the state; their probabilities.
-DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long long s, int t, unsigned (&prob)[4])
+DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long long s, int t,
+                     unsigned (&prob)[4])
 {
     float top_a = st.max_a, top_b = st.max_b;
 
@@ -297,8 +302,9 @@ DEV float *few_node(const few_args &f, int row, int head, int node, int nodes)
                           NODE_FLOATS;
 }
 
-// The block: its warps' states become a node of each head. room: the rings.
-DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warp, int lane)
+// The block: its warps' states become a node of each head. room: the rings, and the fragments behind them.
+DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warp,
+                   int lane)
 {
     __shared__ float s_max[FEW_WARPS][Q_ROWS], s_sum[FEW_WARPS][Q_ROWS];
     int g = lane / 4, t = lane % 4;
@@ -329,7 +335,8 @@ DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int h
         }
     __syncthreads();
     for (int h = warp; h < heads; h += FEW_WARPS) {
-        float *node = few_node(f, row, head0 + h, (int)blockIdx.x, (int)gridDim.x), max = -INFINITY, sum = 0.0f;
+        float *node = few_node(f, row, head0 + h, (int)blockIdx.x, (int)gridDim.x), max = -INFINITY,
+              sum = 0.0f;
         float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         for (int w = 0; w < FEW_WARPS; w++)
             max = fmaxf(max, s_max[w][h]);
@@ -356,7 +363,8 @@ DEV void few_join(const few_args &f, int row, int head0, int heads, int count, i
 #pragma unroll
     for (int j = 0; j < (NODES + 16) / 16; j++) {
         int i = l + 16 * j;
-        float2 m = i < count ? __ldcg((const float2 *)(node + i * NODE_FLOATS)) : make_float2(-INFINITY, 0.0f);
+        float2 m =
+            i < count ? __ldcg((const float2 *)(node + i * NODE_FLOATS)) : make_float2(-INFINITY, 0.0f);
         weight[j] = m.x;
         max = fmaxf(max, m.x);
     }
@@ -400,14 +408,15 @@ DEV void few_join(const few_args &f, int row, int head0, int heads, int count, i
             continue;
         quad q = quantise4(make_float4(y[0], y[1], y[2], y[3]));
         if (h < heads)
-            store_quad(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, lane, q);
+            store_quad(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, lane,
+                       q);
     }
 }
 
-// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, and, by the block that has the
-// row's own position, K and V stored. rooms: HEADS_ROOM heads. Ends with a barrier.
-DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head, int head0, int heads, bool own,
-                     float *rooms, uint4 *fragments, int warp, int lane)
+// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, and, by the block that
+// has the row's own position, K and V stored. rooms: HEADS_ROOM heads. Ends with a barrier.
+DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head, int head0, int heads,
+                     bool own, float *rooms, uint4 *fragments, int warp, int lane)
 {
     const float *q = f.a.q + (size_t)row * (size_t)f.a.q_stride + (size_t)head0 * HEAD;
     int g = lane / 4;
@@ -430,16 +439,18 @@ DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head
         __syncthreads();
     }
     for (int s = warp; s < 8; s += FEW_WARPS)
-        fragments[s * 32 + lane] = q_fragment(g < heads ? q + g * HEAD : NULL,
-                                              g + 8 < heads ? q + (g + 8) * HEAD : NULL, s, lane % 4, f.a.scale);
+        fragments[s * 32 + lane] =
+            q_fragment(g < heads ? q + g * HEAD : NULL, g + 8 < heads ? q + (g + 8) * HEAD : NULL, s,
+                       lane % 4, f.a.scale);
     __syncthreads();
 }
 
 // A block a (node, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them.
-template <int TYPE>
+template <int TYPE, int DEPTH>
 static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     attn_few_kernel(__grid_constant__ const few_args f, const lg_cu_step *step)
 {
+    enum { RING = DEPTH * STAGE };
     extern __shared__ __align__(16) uint8_t smem[]; // rings, fragments of the queries, heads
     __shared__ bool last;
     const attn_args &a = f.a;
@@ -458,7 +469,7 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     int block = chunks > 0 ? a.kv.table[mine / LG_KV_BLOCK] : 0;
     long long ask = mine; // the next to be asked for
     bool ask_v = false;
-    int left = 2 * chunks, next = STAGES - 1, at = 0;
+    int left = 2 * chunks, next = DEPTH - 1, at = 0;
     few_state st;
 
     auto get = [&](int stage) { // K, then V, of the next keys
@@ -474,21 +485,21 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         left--;
     };
     auto begin = [&] {
-        for (int i = 0; i < STAGES - 1; i++) {
+        for (int i = 0; i < DEPTH - 1; i++) {
             if (left > 0)
                 get(i);
             copies_commit();
         }
     };
     auto turn = [&] { // the next stage is there; another one is asked for
-        copies_wait<STAGES - 2>();
+        copies_wait<DEPTH - 2>();
         __syncwarp();
         if (left > 0)
             get(next);
         copies_commit();
-        next = next == STAGES - 1 ? 0 : next + 1;
+        next = next == DEPTH - 1 ? 0 : next + 1;
         const uint8_t *stage = ring + at * STAGE;
-        at = at == STAGES - 1 ? 0 : at + 1;
+        at = at == DEPTH - 1 ? 0 : at + 1;
         return stage;
     };
     if (f.k && warp == FEW_WARPS - 1 && lane < 8 && f.q_norm)
@@ -582,11 +593,14 @@ template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_c
         f.eps = qkv->eps;
         f.half = qkv->table ? qkv->n_rot / 2 : 0;
     }
-    share_sm(c, attn_few_kernel<TYPE>, FEW_SMEM);
-    launch(c, attn_few_kernel<TYPE>,
+    bool roomy = c->smem >= few_smem(STAGES);
+    auto kernel = roomy ? attn_few_kernel<TYPE, STAGES> : attn_few_kernel<TYPE, 2>;
+    size_t smem = (size_t)few_smem(roomy ? STAGES : 2);
+    share_sm(c, kernel, smem);
+    launch(c, kernel,
            dim3((unsigned)most_nodes(seen, f.nodes), (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS)),
                 (unsigned)rows),
-           32 * FEW_WARPS, FEW_SMEM, f, c->step);
+           32 * FEW_WARPS, smem, f, c->step);
     c->uneven = true;
 }
 
@@ -614,7 +628,8 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
     while (bucket < max_ctx)
         bucket *= 2;
     size_t floats = row_floats(bucket, max_head, head_dim), plain = floats * LG_CU_EXACT_ROWS;
-    size_t few = (size_t)LG_CU_EXACT_ROWS * (size_t)max_head * (size_t)most_nodes(bucket, NODES) * NODE_FLOATS;
+    size_t few =
+        (size_t)LG_CU_EXACT_ROWS * (size_t)max_head * (size_t)most_nodes(bucket, NODES) * NODE_FLOATS;
     if (plain > node_room)
         plain = floats > node_room ? floats : node_room;
     return plain > few ? plain : few;
@@ -637,8 +652,8 @@ static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threa
 
 bool lg_cu_attn_takes_qkv(const lg_cu *c, const lg_cu_qkv *q)
 {
-    return c->rows == 1 && q->q.p && q->q.stride % 4 == 0 && q->kv->head_dim == HEAD && q->kv->type != LG_F32 &&
-           q->n_head / q->kv->n_kv_head <= Q_ROWS && ((uintptr_t)q->q.p & 15) == 0;
+    return c->rows == 1 && q->q.p && q->q.stride % 4 == 0 && q->kv->head_dim == HEAD &&
+           q->kv->type != LG_F32 && q->n_head / q->kv->n_kv_head <= Q_ROWS && ((uintptr_t)q->q.p & 15) == 0;
 }
 
 void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows)

@@ -101,8 +101,8 @@ DEV void prefetch_l2(const void *p)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
-/* One more has come: how many had before. What the block's threads wrote before a barrier in front of it is seen by
- * those who find themselves last. */
+/* One more has come: how many had before. What the block's threads wrote before a barrier in front of it is
+ * seen by those who find themselves last. */
 DEV int arrive(int *counter)
 {
     int n;

@@ -521,7 +521,7 @@ static lg_status describe(lg_cuda *c, lg_err *err)
                        prop.name, prop.major, prop.minor, cudaGetErrorString(e));
     c->cu.sms = prop.multiProcessorCount;
     c->cu.pdl = c->cu.arch >= 90;
-    c->cu.smem = (int)prop.sharedMemPerMultiprocessor;
+    c->cu.smem = (int)prop.sharedMemPerBlockOptin;
     LG_TRY(lg_cuda_check(c, cudaMemGetInfo(&free_bytes, &total), "asking for free memory", err));
     c->base.info.total_bytes = total;
     c->base.info.free_bytes = free_bytes > RESERVE_BYTES ? free_bytes - RESERVE_BYTES : 0;

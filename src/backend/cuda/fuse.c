@@ -1,5 +1,6 @@
 /*
- * backend/cuda/fuse: steps of one row: norms, routing and the work on projections wait for the op behind them.
+ * backend/cuda/fuse: steps of one row: norms, routing and the work on projections wait for the op behind
+ * them.
  *
  * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
  * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
@@ -7,9 +8,9 @@
  * front of an attention. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
  * every other op.
  *
- * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It goes
- * to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is not at
- * home.
+ * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
+ * goes to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is
+ * not at home.
  */
 #include "backend/cuda/internal.h"
 
@@ -61,8 +62,8 @@ void lg_cuda_settle(lg_cuda *c)
     bring_home(c);
 }
 
-void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta, const float *w,
-                        float eps)
+void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta,
+                        const float *w, float eps)
 {
     lg_cuda_later *l = &c->later;
 
@@ -99,7 +100,8 @@ static lg_cu_normed norm_of(lg_cuda *c)
 {
     const lg_cuda_later *l = &c->later;
     float *from = place_of(c, &l->x);
-    lg_cu_normed n = {.x = from, .h = l->h.p, .w = l->w, .eps = l->eps, .cols = l->h.cols, .acts = c->cu.acts};
+    lg_cu_normed n = {
+        .x = from, .h = l->h.p, .w = l->w, .eps = l->eps, .cols = l->h.cols, .acts = c->cu.acts};
 
     if (l->delta.p) {
         n.delta = l->delta.p;

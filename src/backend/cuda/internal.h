@@ -111,8 +111,8 @@ void lg_cuda_free_stages(lg_cuda *c);
 lg_cu_mat lg_cuda_mat(const lg_weight *w);
 
 /* fuse.c: steps of one row */
-void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta, const float *w,
-                        float eps);
+void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta,
+                        const float *w, float eps);
 void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r);
 void lg_cuda_later_qkv(lg_cuda *c, const lg_cu_qkv *q);
 /* The op, with what waits for it; false: settle, then do it the usual way. */

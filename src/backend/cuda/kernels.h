@@ -68,7 +68,8 @@ typedef struct lg_cu {
     cudaError_t error;
     int sms, arch; /* multiprocessors; compute capability times 10 */
     bool pdl;      /* programmatic dependent launch */
-    bool uneven;   /* the last launch left multiprocessors empty: the next would land unevenly if it came early */
+    /* the last launch left multiprocessors empty: the next would land unevenly if it came early */
+    bool uneven;
     int rows, outs;
     int64_t ctx;   /* positions that the step can see, at most */
     int max_head;  /* of any layer */
@@ -87,9 +88,10 @@ typedef struct lg_cu {
     int *n_group;           /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches */
     float *expert_out;      /* [rows * (k + 1)][hidden] */
     float *attn_part;       /* nodes of attention */
-    int *arrived;           /* [LG_CU_EXACT_ROWS * max_head]: blocks of attention that are done; 0 between launches */
+    /* [LG_CU_EXACT_ROWS * max_head]: blocks of attention that are done; 0 between launches */
+    int *arrived;
     float *x_other;         /* [hidden]: the other place of the residual row (fuse.c) */
-    int smem;               /* bytes of shared memory of a multiprocessor */
+    int smem;               /* bytes of shared memory that a block may have */
 } lg_cu;
 
 /* layout.cu */
@@ -103,8 +105,8 @@ void lg_cu_synth(lg_cu *c, uint64_t seed, uint32_t index, lg_qtype type, float m
                  uint64_t block0, uint64_t n, void *dst);
 void lg_cu_to_f32(lg_cu *c, lg_qtype type, const void *src, float *dst, int64_t n, float scale);
 
-/* The input of a product of one row that is still to be normed: h = norm(x + delta). x + delta goes to x_out, which
- * is not x: other blocks may still read that. */
+/* The input of a product of one row that is still to be normed: h = norm(x + delta). x + delta goes to x_out,
+ * which is not x: other blocks may still read that. */
 typedef struct lg_cu_normed {
     const float *x, *delta; /* delta or NULL */
     float *x_out;           /* NULL with delta */
@@ -117,8 +119,8 @@ typedef struct lg_cu_normed {
 
 /* norm.cu */
 void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table);
-/* x + delta goes to x_out (x or another row of its stride); delta may be NULL. Also leaves out's quantised form
- * in c->acts when `quantise` is set. */
+/* x + delta goes to x_out (x or another row of its stride); delta may be NULL. Also leaves out's quantised
+ * form in c->acts when `quantise` is set. */
 void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out, const lg_tensor *delta,
                 const float *w, float eps, bool quantise);
 void lg_cu_quantise(lg_cu *c, const lg_tensor *x); /* to c->acts */
@@ -171,8 +173,8 @@ typedef struct lg_cu_moe {
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
-/* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL: h is, and
- * is quantised in c->acts); false: not these, nothing was done. */
+/* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL:
+ * h is, and is quantised in c->acts); false: not these, nothing was done. */
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *a, int tile_rows);
@@ -186,8 +188,8 @@ void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense
 int lg_cu_gemm_wgmma(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
 /* 0: not for it */
 int lg_cu_wgmma_tile_rows(const lg_cu *c, const lg_cu_ffn *f);
-void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, float *y, int y_stride,
-                          int n_tiles);
+void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, float *y,
+                          int y_stride, int n_tiles);
 /* gemm_int8.cu: the same for up to LG_CU_CODE_ROWS rows of c->acts, groups of lg_cu_int8_tile_rows() */
 bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f);
 int lg_cu_int8_tile_rows(void);

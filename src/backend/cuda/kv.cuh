@@ -1,6 +1,6 @@
 /*
- * backend/cuda/kv: where keys and values of one layer lie, and how a row of them is made: for qkv.cu and for the
- * attention that does it in passing (attn_few.cu).
+ * backend/cuda/kv: where keys and values of one layer lie, and how a row of them is made: for qkv.cu and for
+ * the attention that does it in passing (attn_few.cu).
  */
 #ifndef LG_BACKEND_CUDA_KV_CUH
 #define LG_BACKEND_CUDA_KV_CUH
@@ -38,7 +38,8 @@ DEV const uint8_t *kv_tile(const kv_args &a, long long pos, int head, bool v)
     return a.mem + (size_t)block * a.block_bytes + (v ? a.at_v : a.at_k) + (size_t)head * a.tile_bytes;
 }
 
-/* All lanes: one head of a row, to x (shared memory): normed if there is a norm, turned if there is a table. */
+/* All lanes: one head of a row, to x (shared memory): normed if there is a norm, turned if there is a table.
+ */
 DEV void head_post(float *x, const float *src, const float *norm, float eps, const float *table, int half,
                    int dim, int lane)
 {

@@ -2,8 +2,8 @@
  * backend/cuda/linear: products of at most LG_CU_EXACT_ROWS rows, bound by the bandwidth of the memory.
  *
  * Up to four matrices that share their input are one launch. One activation row: stream.cuh, with the norm in
- * front of it where there is one. Several: a warp computes two weight rows times all of them, and asks for its
- * first weights while the kernel before still runs.
+ * front of it where there is one. Several: a warp computes two weight rows times all of them, and asks for
+ * its first weights while the kernel before still runs.
  */
 #include "backend/cuda/stream.cuh"
 
@@ -86,7 +86,8 @@ DEV int one_part(const one_args &a, int *row)
     return p;
 }
 
-// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every STREAM_WARPS-th row of its block's.
+// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every STREAM_WARPS-th row of its
+// block's.
 template <int T, bool NORM>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
@@ -142,8 +143,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                 const uint8_t *slot = slots.turn(get);
                 if (j * 32 + lane < runs)
                     by_type<T>(type, [&](auto t) {
-                        acc[i] = dot_raw<t.type>(take<t.type>(slot, lane), act_of(acts + j * ACT_PIECE, lane), lane & 7,
-                                                 acc[i]);
+                        acc[i] = dot_raw<t.type>(take<t.type>(slot, lane), act_of(acts + j * ACT_PIECE, lane),
+                                                 lane & 7, acc[i]);
                     });
             }
         }
@@ -156,8 +157,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 }
 
 // False: something does not fit; nothing was done.
-static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, int rows, const lg_cu_part *parts,
-                    int n_parts)
+static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, int rows,
+                    const lg_cu_part *parts, int n_parts)
 {
     one_args a = {};
     int type = parts[0].w.type, n_in = parts[0].w.n_in;
@@ -171,7 +172,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.total += parts[p].w.n_out;
         type = parts[p].w.type == type ? type : LG_CU_ANY;
     }
-    if (!shares(c, smem) || (norm && !norm_streams(norm)))
+    if (!has_room(c, smem) || (norm && !norm_streams(norm)))
         return false;
     a.n_parts = n_parts;
     a.n_in = n_in;
@@ -187,7 +188,8 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
                   : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, false>
                                     : linear_one_kernel<LG_CU_ANY, false>;
     share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)(a.total < c->sms ? a.total : c->sms)), STREAM_THREADS, smem, a, c->step);
+    launch(c, kernel, dim3((unsigned)(a.total < c->sms ? a.total : c->sms)), STREAM_THREADS, smem, a,
+           c->step);
     return true;
 }
 

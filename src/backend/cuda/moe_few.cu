@@ -1,10 +1,10 @@
 /*
- * backend/cuda/moe_few: the mixture of experts for up to LG_CU_EXACT_ROWS rows. (One row mostly goes another way:
- * moe_one.cu.)
+ * backend/cuda/moe_few: the mixture of experts for up to LG_CU_EXACT_ROWS rows. (One row mostly goes another
+ * way: moe_one.cu.)
  *
  * One launch for gate and up of all experts and the shared one, which leaves silu(gate h) * up h quantised,
- * one for down by entries, so that each expert's weights are read once, and one for the weighted sum. Sums run
- * over the shared expert, then the ranks in order.
+ * one for down by entries, so that each expert's weights are read once, and one for the weighted sum. Sums
+ * run over the shared expert, then the ranks in order.
  */
 #include "backend/cuda/gemv.cuh"
 

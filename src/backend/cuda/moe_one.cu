@@ -8,8 +8,8 @@
  *
  * Numbers are those of route.cu and moe_few.cu, bit for bit.
  *
- * Surprise: the third reads the choice before it waits for the second: the second has waited for the first, and
- * lets the third begin only after that.
+ * Surprise: the third reads the choice before it waits for the second: the second has waited for the first,
+ * and lets the third begin only after that.
  */
 #include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
@@ -74,8 +74,8 @@ DEV float dot8(const eight &w, const float *h, float acc)
     return fmaf(w.b.w, y.w, acc);
 }
 
-// The router's warps: logits of the block's experts. Four warps share a row as the warps of route.cu do: group g of
-// eight columns goes to warp g / 32 % 4.
+// The router's warps: logits of the block's experts. Four warps share a row as the warps of route.cu do:
+// group g of eight columns goes to warp g / 32 % 4.
 DEV void router_ahead(const first_args &a, int warp, int lane, eight (&w)[AHEAD])
 {
     int expert = (int)(blockIdx.x + (unsigned)(warp / 4) * gridDim.x), at = (warp % 4 * 32 + lane) * 8;
@@ -151,7 +151,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     uint8_t *acts = smem + PAIR_RINGS;
     float *h = (float *)(acts + act_room(a.n_in)), *sums = h + a.n_in, *room = sums + a.n_in / NORM_CHUNK;
     bool any = step_rows(step, a.rows) > 0, routes = warp < ROUTERS;
-    int ffn = a.has_shared && !routes ? a.gate.n_out : 0, first = (int)((unsigned)ffn * blockIdx.x / gridDim.x);
+    int ffn = a.has_shared && !routes ? a.gate.n_out : 0,
+        first = (int)((unsigned)ffn * blockIdx.x / gridDim.x);
     int end = (int)((unsigned)ffn * (blockIdx.x + 1) / gridDim.x);
     int ask = first + warp - ROUTERS, piece = 0;
     int n = ask < end ? (end - ask + PAIRERS - 1) / PAIRERS * pieces : 0;
@@ -238,7 +239,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.gate.n_in / 32, pieces = (runs + 31) / 32;
     int ffn = a.gate.n_out, mine = 0;
     unsigned total = (unsigned)(a.k * ffn);
-    int first = (int)(total * blockIdx.x / gridDim.x) + warp, end = (int)(total * (blockIdx.x + 1) / gridDim.x);
+    int first = (int)(total * blockIdx.x / gridDim.x) + warp,
+        end = (int)(total * (blockIdx.x + 1) / gridDim.x);
     int n = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS * pieces : 0;
     uint8_t *acts = smem + STREAM_WARPS * DEPTH * SLOT;
     bool any = step_rows(step, a.rows) > 0;
@@ -294,7 +296,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 
 /* ---- the third launch ---- */
 
-enum { DOWN_DEPTH = 5 };
+enum { DOWN_DEPTH = 5, DOWN_LEAST = 3 }; // slots of a warp
 
 static __host__ __device__ constexpr int down_rows_of(int type) // stacked in a slot
 {
@@ -315,7 +317,8 @@ struct down_args {
     int k, rows, width; // width: lanes that share a row
 };
 
-// The values between the products, quantised: those of the experts, then the shared expert's, which follow them.
+// The values between the products, quantised: those of the experts, then the shared expert's, which follow
+// them.
 DEV void quantise_mid(const down_args &a, uint8_t *acts, int warp, int lane)
 {
     enum { BATCH = 6 };
@@ -337,15 +340,18 @@ DEV void quantise_mid(const down_args &a, uint8_t *acts, int warp, int lane)
 
 enum { DOWN_ITEMS = 4 }; // of a warp between two reductions
 
-// An item is a unit of the block's rows of one expert, or a smaller unit of the shared expert's; those come last.
-template <int T>
+// An item is a unit of the block's rows of one expert, or a smaller unit of the shared expert's; those come
+// last.
+template <int T, int DEPTH>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_down_one_kernel(__grid_constant__ const down_args a, const lg_cu_step *step)
 {
-    enum { R = down_rows_of(T), SLOT = down_slot(T), DEPTH = DOWN_DEPTH };
+    enum { R = down_rows_of(T), SLOT = down_slot(T) };
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised rows, results
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.routed.n_in / 32, pieces = (runs + a.width - 1) / a.width;
-    int side = 32 / a.width, unit = R * side, hidden = a.routed.n_out, at_run = lane % a.width, at_row = lane / a.width;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.routed.n_in / 32,
+        pieces = (runs + a.width - 1) / a.width;
+    int side = 32 / a.width, unit = R * side, hidden = a.routed.n_out, at_run = lane % a.width,
+        at_row = lane / a.width;
     unsigned all = (unsigned)((hidden + unit - 1) / unit);
     int u0 = (int)(all * blockIdx.x / gridDim.x), units = (int)(all * (blockIdx.x + 1) / gridDim.x) - u0;
     int rows = units * unit, row0 = u0 * unit, routed = a.k * units;
@@ -367,7 +373,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                 const uint8_t *p = matrix_at(a.routed, __shfl_sync(0xFFFFFFFFu, mine, ask_e));
 #pragma unroll
                 for (int r = 0; r < R; r++)
-                    from[r] = reader_at<T>(a.routed, p, min(row0 + ask_u * unit + r * side + at_row, hidden - 1), at_run);
+                    from[r] = reader_at<T>(a.routed, p,
+                                           min(row0 + ask_u * unit + r * side + at_row, hidden - 1), at_run);
             }
 #pragma unroll
             for (int r = 0; r < R; r++) {
@@ -378,7 +385,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         } else {
             by_type<LG_CU_ANY>(a.shared.type, [&](auto t) {
                 if (piece == 0)
-                    from[0] = reader_at<t.type>(a.shared, a.shared.p, min(row0 + ask_u * side + at_row, hidden - 1), at_run);
+                    from[0] = reader_at<t.type>(a.shared, a.shared.p,
+                                                min(row0 + ask_u * side + at_row, hidden - 1), at_run);
                 if (piece * 32 + at_run < runs)
                     fetch<t.type>(slot, from[0], 0, lane);
                 advance<t.type>(from[0]);
@@ -390,8 +398,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
             ask_u += STREAM_WARPS;
         }
     };
-    slots.start(smem + warp * DEPTH * SLOT, warp < items ? (items - warp + STREAM_WARPS - 1) / STREAM_WARPS * pieces : 0,
-                get);
+    slots.start(smem + warp * DEPTH * SLOT,
+                warp < items ? (items - warp + STREAM_WARPS - 1) / STREAM_WARPS * pieces : 0, get);
     pdl_wait();
     quantise_mid(a, acts, warp, lane);
     __syncthreads();
@@ -429,7 +437,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         if (at_run % (a.width / (R * DOWN_ITEMS)) != 0 || item >= items || (entry == a.k && r > 0))
             continue;
         int row = entry < a.k ? (item - entry * units) * unit + r * side : (item - routed) * side;
-        part[entry * rows + row + at_row] = sum * (entry < a.k ? matrix_scale(a.routed, expert) : a.shared.scale);
+        part[entry * rows + row + at_row] =
+            sum * (entry < a.k ? matrix_scale(a.routed, expert) : a.shared.scale);
     }
     __syncthreads();
     for (int o = (int)threadIdx.x; o < rows && row0 + o < hidden && any; o += STREAM_THREADS) {
@@ -453,7 +462,8 @@ static size_t first_smem(const lg_cu_route *route, int n_in)
            (size_t)n_in / NORM_CHUNK * sizeof(float) + (route ? (size_t)route->n_expert : 0) * sizeof(float);
 }
 
-static void run_first(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm, float *mid)
+static void run_first(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm,
+                      float *mid)
 {
     first_args a = {};
     size_t smem = first_smem(route, m->h.cols);
@@ -503,24 +513,25 @@ static int down_width(const lg_cu_mat *m)
     return runs > 16 ? 32 : runs > 8 ? 16 : 8;
 }
 
-static size_t down_smem(const lg_cu *c, const lg_cu_moe *m)
+static size_t down_smem(const lg_cu *c, const lg_cu_moe *m, int depth)
 {
     const lg_cu_mat *d = &m->routed->down;
-    size_t slots = (size_t)m->k + (m->shared != NULL), unit = (size_t)(down_rows_of(d->type) * 32 / down_width(d));
+    size_t slots = (size_t)m->k + (m->shared != NULL),
+           unit = (size_t)(down_rows_of(d->type) * 32 / down_width(d));
     size_t rows = ((size_t)ceil_div(ceil_div(d->n_out, (int64_t)unit), c->sms) + 1) * unit;
 
-    return (size_t)(STREAM_WARPS * DOWN_DEPTH * down_slot(d->type)) + act_room((int)slots * d->n_in) +
+    return (size_t)(STREAM_WARPS * depth * down_slot(d->type)) + act_room((int)slots * d->n_in) +
            slots * rows * sizeof(float);
 }
 
-static void run_down(lg_cu *c, const lg_cu_moe *m, const float *mid)
+template <int DEPTH> static void run_down(lg_cu *c, const lg_cu_moe *m, const float *mid)
 {
     down_args a = {};
-    size_t smem = down_smem(c, m);
-    auto kernel = m->routed->down.type == LG_Q8_0   ? moe_down_one_kernel<LG_Q8_0>
-                  : m->routed->down.type == LG_Q4_K ? moe_down_one_kernel<LG_Q4_K>
-                  : m->routed->down.type == LG_Q5_K ? moe_down_one_kernel<LG_Q5_K>
-                                                    : moe_down_one_kernel<LG_Q6_K>;
+    size_t smem = down_smem(c, m, DEPTH);
+    auto kernel = m->routed->down.type == LG_Q8_0   ? moe_down_one_kernel<LG_Q8_0, DEPTH>
+                  : m->routed->down.type == LG_Q4_K ? moe_down_one_kernel<LG_Q4_K, DEPTH>
+                  : m->routed->down.type == LG_Q5_K ? moe_down_one_kernel<LG_Q5_K, DEPTH>
+                                                    : moe_down_one_kernel<LG_Q6_K, DEPTH>;
 
     a.routed = m->routed->down;
     a.has_shared = m->shared != NULL;
@@ -547,11 +558,11 @@ static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, c
         return false;
     if (route && (route->n_expert > 2 * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
         return false;
-    if (!shares(c, first_smem(route, m->h.cols)) || !shares(c, up_smem(&f->gate)))
+    if (!has_room(c, first_smem(route, m->h.cols)) || !has_room(c, up_smem(&f->gate)))
         return false;
     if (!m->routed)
         return f->down.n_in % 32 == 0;
-    return m->k <= 31 && streams(&f->down) && shares(c, down_smem(c, m)) &&
+    return m->k <= 31 && streams(&f->down) && has_room(c, down_smem(c, m, DOWN_LEAST)) &&
            (!m->shared || (streams(&m->shared->down) && m->shared->down.n_in == f->down.n_in));
 }
 
@@ -566,7 +577,10 @@ bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const
         if (route || m->shared)
             run_first(c, m, route, norm, mid_shared);
         run_up(c, m->routed, m->ids, m->k, m->h.rows, mid);
-        run_down(c, m, mid);
+        if (has_room(c, down_smem(c, m, DOWN_DEPTH)))
+            run_down<DOWN_DEPTH>(c, m, mid);
+        else
+            run_down<DOWN_LEAST>(c, m, mid);
         return true;
     }
     run_up(c, m->shared, NULL, 1, m->h.rows, mid); // dense: down is a plain product

@@ -1,8 +1,8 @@
 /*
  * backend/cuda/norm: embedding, norms, quantisation of inputs, SwiGLU, row copies.
  *
- * One block a row. (The norm of a single row is mostly part of the product behind it: stream.cuh.) A norm leaves
- * the input of the products that follow in c->acts, in the form that they want: int8 runs for up to
+ * One block a row. (The norm of a single row is mostly part of the product behind it: stream.cuh.) A norm
+ * leaves the input of the products that follow in c->acts, in the form that they want: int8 runs for up to
  * LG_CU_CODE_ROWS rows, bf16 above. The sum of squares is taken in an order that
  * depends on the number of columns alone.
  */
@@ -70,7 +70,8 @@ template <int FORM> DEV void put_act4(const lg_cu_acts &a, int row, int cols, in
                        (int)threadIdx.x, q);
     } else if (FORM == 2 && i < cols) {
         __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y), hi = __floats2bfloat162_rn(v.z, v.w);
-        __nv_bfloat162 *to = (__nv_bfloat162 *)((__nv_bfloat16 *)a.bf16 + (size_t)row * (size_t)cols + (size_t)i);
+        __nv_bfloat162 *to =
+            (__nv_bfloat162 *)((__nv_bfloat16 *)a.bf16 + (size_t)row * (size_t)cols + (size_t)i);
         to[0] = lo;
         to[1] = hi;
     }
@@ -99,8 +100,10 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         return;
     const float *x = a.x + (size_t)row * (size_t)a.x_stride;
     const float *delta = a.delta ? a.delta + (size_t)row * (size_t)a.delta_stride : NULL;
-    float *x_out = a.x_out + (size_t)row * (size_t)a.x_stride, *out = a.out + (size_t)row * (size_t)a.out_stride;
-    bool whole = (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out | (uintptr_t)a.w) & 15) == 0;
+    float *x_out = a.x_out + (size_t)row * (size_t)a.x_stride,
+          *out = a.out + (size_t)row * (size_t)a.out_stride;
+    bool whole =
+        (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out | (uintptr_t)a.w) & 15) == 0;
     auto load = [&](int at) {
         int i = at + lane * 4;
         float4 v = get4(x, i, cols, whole);

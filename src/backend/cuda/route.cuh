@@ -14,7 +14,8 @@ enum {
     CHOICES = LG_CU_EXPERTS / 32, // experts of a lane, at most
 };
 
-// One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias; n is at most 32 * N.
+// One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias; n is at
+// most 32 * N.
 template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
 {
     int n = a.n_expert;

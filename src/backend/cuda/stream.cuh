@@ -1,18 +1,18 @@
 /*
  * backend/cuda/stream: one activation row times weights in planes: the inner loop of decoding.
  *
- * A block of WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot holds a piece
- * of a row or of several: a run for each lane. cp.async fills the ring far ahead, and before the kernel before
- * has finished, so that the memory never waits for arithmetic or for a launch. The activations of the block are
- * in shared memory too: copied, or made by the norm in front of the product (norm_in), which every block
- * repeats for itself.
+ * A block of STREAM_WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot
+ * holds a piece of a row or of several: a run for each lane. cp.async fills the ring far ahead, and before
+ * the kernel before has finished, so that the memory never waits for arithmetic or for a launch. The
+ * activations of the block are in shared memory too: copied, or made by the norm in front of the product
+ * (norm_in), which every block repeats for itself.
  *
  * The sums are those of gemv.cuh (lane l: runs l, l + width, ...; then warp_sum's pairing), so that a row has
  * the same bits in steps of several rows.
  *
- * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first works),
- * so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory. streams() says
- * what fits.
+ * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first
+ * works), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory.
+ * streams() and has_room() say what fits.
  */
 #ifndef LG_BACKEND_CUDA_STREAM_CUH
 #define LG_BACKEND_CUDA_STREAM_CUH
@@ -40,7 +40,8 @@ DEV void copy16(unsigned to, const void *from)
 
 DEV void copy16_if(unsigned to, const void *from, bool yes) // or zeros
 {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(yes ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(yes ? 16 : 0)
                  : "memory");
 }
 
@@ -72,8 +73,8 @@ template <int T> struct raw_run {
     unsigned c, d;
 };
 
-/* Where the lane's next run is, in each plane; only of the lanes that copy from it. Runs of a group of eight lanes are
- * eight in a row, of one row. */
+/* Where the lane's next run is, in each plane; only of the lanes that copy from it. Runs of a group of eight
+ * lanes are eight in a row, of one row. */
 struct reader {
     const uint8_t *a, *b, *c, *d;
     unsigned half; // Q8_0: from the first codes of a run to the last
@@ -167,11 +168,12 @@ struct act_run {
     int sums;
 };
 
-/* Activations lie in pieces of 32 runs: codes 0-15 of each, codes 16-31, scales, scales times sums, sums. Run `run` of
- * the row at p: */
+/* Activations lie in pieces of 32 runs: codes 0-15 of each, codes 16-31, scales, scales times sums, sums. Run
+ * `run` of the row at p: */
 DEV act_run act_of(const uint8_t *p, int run)
 {
-    const uint8_t *a = p + run / 32 * ACT_PIECE + run % 32 * 16, *b = p + run / 32 * ACT_PIECE + 1024 + run % 32 * 4;
+    const uint8_t *a = p + run / 32 * ACT_PIECE + run % 32 * 16,
+                  *b = p + run / 32 * ACT_PIECE + 1024 + run % 32 * 4;
     act_run x = {*(const int4 *)a, *(const int4 *)(a + 512), *(const float *)b, *(const float *)(b + 128),
                  *(const int *)(b + 256)};
     return x;
@@ -229,7 +231,8 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
 DEV void copy_acts(uint8_t *to, const int8_t *q, const int4 *meta, int n)
 {
     for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
-        int4 a = __ldcg((const int4 *)q + 2 * i), b = __ldcg((const int4 *)q + 2 * i + 1), m = __ldcg(meta + i);
+        int4 a = __ldcg((const int4 *)q + 2 * i), b = __ldcg((const int4 *)q + 2 * i + 1),
+             m = __ldcg(meta + i);
         uint8_t *p = to + i / 32 * ACT_PIECE + i % 32 * 16;
         *(int4 *)p = a;
         *(int4 *)(p + 512) = b;
@@ -254,7 +257,8 @@ static __host__ __device__ __forceinline__ size_t act_room(int n_in)
 }
 
 /* Sums of N values over `width` lanes, in warp_sum's pairing; each lane gets that of one value, whose index
- * is returned; values 2i and 2i + 1 are on lanes that differ by width / N. N is a power of two, at most width. */
+ * is returned; values 2i and 2i + 1 are on lanes that differ by width / N. N is a power of two, at most
+ * width. */
 template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
 {
     int index = 0, o = width / 2;
@@ -295,8 +299,8 @@ DEV void norm_weights(norm_part &t, const lg_cu_normed &a)
     }
 }
 
-/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h` where that is not NULL. sums: a
- * float for each 128 columns. The first block also leaves x + delta, h and the quantised row in global
+/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h` where that is not NULL. sums:
+ * a float for each 128 columns. The first block also leaves x + delta, h and the quantised row in global
  * memory, for whoever else wants them. Ends with a barrier. */
 DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums, bool store)
 {
@@ -370,8 +374,9 @@ template <int T, typename F> DEV void by_type(int type, F f)
 
 /* ---- the ring ---- */
 
-/* A warp's items in turn through DEPTH slots of SLOT bytes. start asks for the first; turn returns the slot of the next
- * one and asks for another. get(slot) starts the copies of the next item, while `left` says there are some. */
+/* A warp's items in turn through DEPTH slots of SLOT bytes. start asks for the first; turn returns the slot
+ * of the next one and asks for another. get(slot) starts the copies of the next item, while `left` says there
+ * are some. */
 template <int DEPTH, int SLOT> struct ring {
     uint8_t *first, *now;
     int left;
@@ -404,10 +409,11 @@ template <int DEPTH, int SLOT> struct ring {
     }
 };
 
-/* Do two blocks with so much shared memory fit a multiprocessor? */
-static inline bool shares(const lg_cu *c, size_t smem)
+/* May a block have so much shared memory? Two of them share a multiprocessor that has 228 KiB; where there is
+ * less, a kernel waits for the room of the one before. */
+static inline bool has_room(const lg_cu *c, size_t smem)
 {
-    return smem <= STREAM_SMEM && c->smem >= 2 * (STREAM_SMEM + 1024);
+    return smem <= STREAM_SMEM && smem <= (size_t)c->smem;
 }
 
 /* Can a matrix be streamed? (Q6_K: the copies of its block scales are four bytes wide.) */
@@ -420,7 +426,9 @@ static inline bool streams(const lg_cu_mat *m)
 static inline bool norm_streams(const lg_cu_normed *a)
 {
     return a->cols % 256 == 0 && a->cols <= NORM_PIECES * NORM_CHUNK * STREAM_WARPS &&
-           (((uintptr_t)a->x | (uintptr_t)a->delta | (uintptr_t)a->x_out | (uintptr_t)a->h | (uintptr_t)a->w) & 15) == 0;
+           (((uintptr_t)a->x | (uintptr_t)a->delta | (uintptr_t)a->x_out | (uintptr_t)a->h |
+             (uintptr_t)a->w) &
+            15) == 0;
 }
 
 #endif
