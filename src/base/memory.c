@@ -1,6 +1,6 @@
 /*
- * base/memory: see memory.h. On Linux the tightest of the machine's free memory and every control group's limit
- * above the process; a limit may be set at any level.
+ * base/memory: see memory.h. On Linux the tightest of the machine's free memory and every control group's
+ * limit above the process; a limit may be set at any level.
  */
 #include "base/memory.h"
 
