@@ -49,7 +49,7 @@ class Server:
         raise SystemExit("the server is not ready after two minutes")
 
     def post(self, path, body, first=None):
-        """The answer's bytes, its seconds, and the seconds until the bytes `first` were seen. The client only
+        """The answer's bytes, its seconds, and the seconds until the pattern `first` was seen. The client only
         receives: it shares the machine with the server."""
         s = socket.create_connection(("127.0.0.1", self.port))
         data = json.dumps(body).encode()
@@ -63,7 +63,7 @@ class Server:
                 if not piece:
                     break
                 got.append(piece)
-                if first and seen is None and first in b"".join(got):
+                if first and seen is None and first.search(b"".join(got)):
                     seen = time.perf_counter() - start
             end = time.perf_counter() - start
         raw = b"".join(got)
@@ -132,6 +132,8 @@ def decode(a):
 
 # --- turns ---
 
+FIRST = re.compile(rb'"(content|name|reasoning_content)": ?"[^"]')  # a first token, not the opening frame
+
 TOOL = {"type": "function", "function": {
     "name": "read_file", "description": "Read a file",
     "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}}}
@@ -141,11 +143,10 @@ def ask(server, messages):
     """Seconds to the first token, the answer's text, tokens of the prompt, and how many were not cached."""
     body = {"messages": messages, "temperature": 0, "max_tokens": 40, "stream": True, "tools": [TOOL],
             "stream_options": {"include_usage": True}, "thinking": {"type": "disabled"}}
-    raw, _, _ = server.post("/v1/chat/completions", body)
+    raw, _, seconds = server.post("/v1/chat/completions", body, FIRST)
     frames = [json.loads(x) for x in re.findall(rb"data: (\{.*\})", raw)]
     text = "".join(c["delta"].get("content") or "" for f in frames for c in f["choices"])
     u = next(f["usage"] for f in frames if f.get("usage"))
-    seconds = float(re.findall(r" ttft_ms=(\d+\.?\d*)", Path(server.log.name).read_text())[-1]) / 1000
     return seconds, text, u["prompt_tokens"], u["prompt_tokens"] - u["prompt_tokens_details"]["cached_tokens"]
 
 
@@ -202,7 +203,7 @@ def main():
     ap.add_argument("--only", default="decode,turns,parse")
     ap.add_argument("--tokens", type=int, default=ANSWER)
     ap.add_argument("--reps", type=int, default=5)
-    ap.add_argument("--words", type=int, default=4000)
+    ap.add_argument("--words", type=int, default=3290)
     ap.add_argument("flag", nargs="*", help="behind --: settings for all of them, as -t 2")
     a = ap.parse_args()
     for part in a.only.split(","):
