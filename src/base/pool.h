@@ -47,7 +47,7 @@ static inline int64_t lg_queue_take(lg_queue *q, int64_t step)
  * start and the number in *n (0 when nothing is left). Long steps first, short ones to end together. */
 static inline int64_t lg_queue_take_part(lg_queue *q, int64_t total, int64_t parts, int64_t least, int64_t *n)
 {
-    int64_t at = atomic_load_explicit(&q->next, memory_order_relaxed);
+    long long at = atomic_load_explicit(&q->next, memory_order_relaxed); // the type that q->next is of
 
     do {
         *n = (total - at) / parts;
