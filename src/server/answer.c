@@ -334,7 +334,7 @@ static bool nap(call *c, uint64_t now, lg_buf *out)
 {
     uint64_t until = c->wrote_us + NAP_US;
 
-    if (!c->hurried || now >= until)
+    if (!c->hurried || now >= until || lg_job_at_hand(c->job)) // the end may be among what is at hand
         return false;
     if (look(c, (int)((until - now + 999) / 1000), out))
         c->hurried = false;

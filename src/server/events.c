@@ -366,6 +366,11 @@ bool lg_job_take_more(lg_job *job, lg_job_event *ev)
     return take(job, false, ev);
 }
 
+bool lg_job_at_hand(const lg_job *job)
+{
+    return job->priv->at < job->priv->out.n;
+}
+
 void lg_job_collect(lg_job *job)
 {
     job->priv->collects = true;

@@ -223,6 +223,9 @@ static void errors(void **state)
                         "\"message\":\"a \\\"b\\\"?? 7\"},\"request_id\":\"req_1\"}");
     (void)LG_FAIL(&err, LG_E_DEVICE, "lost");
     assert_int_equal(lg_api_from_err(&e, &err), LG_E_DEVICE);
+    assert_int_equal(lg_api_status(&e), 503); // from then on the server has no model
+    (void)LG_FAIL(&err, LG_E_NOMEM, "full");
+    assert_int_equal(lg_api_from_err(&e, &err), LG_E_NOMEM);
     assert_int_equal(lg_api_status(&e), 500);
     (void)LG_FAIL(&err, LG_E_LIMIT, "too long");
     assert_int_equal(lg_api_from_err(&e, &err), LG_E_LIMIT);

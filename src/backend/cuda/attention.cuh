@@ -161,10 +161,12 @@ DEV void cut_blocks(const attn_args &a, long long *from, long long *to)
     }
 }
 
+extern "C" {
 // attn_wgmma.cu: queries of a block; 0: not on this card
 int lg_cu_attn_wgmma_queries(const lg_cu *c);
 void lg_cu_attn_wgmma(lg_cu *c, const attn_args &a, int rows);
 // attn_few.cu; qkv: q, k and v are as projected, or NULL
 void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows);
+}
 
 #endif
