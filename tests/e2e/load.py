@@ -223,6 +223,7 @@ def settle(server):
     r = server.post("/v1/chat/completions", chat("still there?", max_tokens=300))
     if r.status != 200:
         problem(f"after the load: {r.status}")
+    server.wait_phase("idle", 60)  # an answer is complete a moment before the engine says that it has nothing to do
     running, queued = server.metric("lagoon_requests_running"), server.metric("lagoon_requests_queued")
     if running or queued:
         problem(f"metrics say {running} run and {queued} wait")
