@@ -48,7 +48,7 @@ LG_NODISCARD lg_status lg_jobs_submit(lg_jobs *q, lg_job *job, lg_job_admission 
 bool lg_job_take(lg_job *job, lg_job_event *ev);
 /* The same, but when there is none lg_job_fd becomes readable for the last event only. */
 bool lg_job_take_more(lg_job *job, lg_job_event *ev);
-/* Whether the next lg_job_take has an event without asking the engine's side: lg_job_fd says nothing of those. */
+/* Whether an event has been fetched already and waits for lg_job_take: lg_job_fd says nothing of those. */
 bool lg_job_at_hand(const lg_job *job);
 /* Before submit: nobody looks at the answer before it is complete, so lg_job_fd becomes readable with the
  * last event, and now and then before it. */
