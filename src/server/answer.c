@@ -711,29 +711,29 @@ static void log_job(const call *c, const lg_recent_row *r)
         c->failed ? " code=" : "", c->failed ? lg_api_word(&c->error) : "");
 }
 
+/* Counted before it is logged: whoever waits for the line finds the request in every number. */
 void lg_answer_done(void *ctx, lg_request *rq, int status)
 {
     lg_server *s = ctx;
     call *c = rq->user;
+    const lg_route *route = c ? c->route : NULL;
+    lg_recent_row row;
 
     if (c && c->job) {
-        bool whole = c->ended && !c->gone;
-        lg_recent_row row;
-
         let_go(c);
-        status = whole ? status : 499;
-        row = row_of(c, status);
-        log_job(c, &row);
-        lg_recent_add(s->recent, &row);
-        lg_job_release(c->job);
-        c->job = NULL;
-    } else if (c && c->route && c->route->kind == LG_ROUTE_JOB) {
-        lg_recent_row row = row_of(c, status);
-
-        // the message may quote the request, so it is for the client alone
-        LG_INFO("http", "done", "dialect=%s client=%s status=%d code=%s", c->route->name,
-                rq->client[0] ? rq->client : "-", status, c->failed ? lg_api_word(&c->error) : "-");
-        lg_recent_add(s->recent, &row);
+        if (!c->ended || c->gone)
+            status = 499;
     }
-    lg_metrics_request(s->metrics, c && c->route ? c->route->name : NULL, status, lg_now_us() - rq->start_us);
+    lg_metrics_request(s->metrics, route ? route->name : NULL, status, lg_now_us() - rq->start_us);
+    if (!route || route->kind != LG_ROUTE_JOB)
+        return;
+    row = row_of(c, status);
+    lg_recent_add(s->recent, &row);
+    if (c->job)
+        log_job(c, &row);
+    else // the message may quote the request, so it is for the client alone
+        LG_INFO("http", "done", "dialect=%s client=%s status=%d code=%s", route->name,
+                rq->client[0] ? rq->client : "-", status, c->failed ? lg_api_word(&c->error) : "-");
+    lg_job_release(c->job);
+    c->job = NULL;
 }
