@@ -181,7 +181,7 @@ static void put(lg_job *job, const record *r, const void *payload)
     size_t start, pad = (ALIGN - (sizeof *r + r->n) % ALIGN) % ALIGN;
 
     (void)pthread_mutex_lock(&v->lock);
-    if (r->kind == LG_JOB_PROGRESS && v->last_progress) // the newest is enough
+    if (r->kind == LG_JOB_PROGRESS && v->last_progress) // the newest is enough, beside the first
         v->in.n = v->last_progress - 1;
     start = v->in.n;
     if (lg_buf_room(&v->in, sizeof *r + r->n + pad)) {
@@ -192,7 +192,8 @@ static void put(lg_job *job, const record *r, const void *payload)
         atomic_store(&v->broken, true);
         atomic_store(&job->cancel, true);
     }
-    v->last_progress = r->kind == LG_JOB_PROGRESS ? start + 1 : 0;
+    v->last_progress = r->kind == LG_JOB_PROGRESS && v->progressed ? start + 1 : 0;
+    v->progressed = v->progressed || r->kind == LG_JOB_PROGRESS;
     if (wakes(v, r->kind)) {
         v->wanted = false;
         wake(v);

@@ -29,6 +29,7 @@ struct lg_job_private {
     atomic_ullong first_us; /* of the reply's first event; 0: none yet */
     size_t at;           /* the reader's place in out */
     size_t last_progress; /* place in `in` of a progress record that nothing followed, + 1 */
+    bool progressed;     /* the first of them is out: it tells what was cached, and is never replaced */
     bool wanted;         /* the reader waits */
     bool collects;       /* it waits for the end */
     atomic_bool broken;  /* an event was lost */

@@ -297,7 +297,8 @@ static void events(void **state)
     assert_false(readable(job));
     lg_job_put_progress(job, 0, 1, 9);
     assert_true(readable(job));
-    lg_job_put_progress(job, 0, 5, 9); // the newest is enough
+    lg_job_put_progress(job, 0, 3, 9);
+    lg_job_put_progress(job, 0, 5, 9); // beside the first, which tells what was cached, the newest is enough
     reply(job, LG_EV_CONTENT, 0, "hello");
     assert_true(lg_job_take(job, &ev));
     assert_false(readable(job));
@@ -324,6 +325,9 @@ static void events(void **state)
     assert_true(lg_job_take(job, &ev));
     assert_int_equal(ev.choice, 2);
     assert_int_equal(ev.stop, 3);
+    assert_int_equal(ev.done, 1);
+    assert_true(lg_job_take(job, &ev));
+    assert_int_equal(ev.kind, LG_JOB_PROGRESS);
     assert_int_equal(ev.stats->output_tokens, 7);
     assert_true(lg_job_take(job, &ev));
     assert_int_equal(ev.kind, LG_JOB_END);
@@ -425,7 +429,7 @@ static void two_threads(void **state)
         struct pollfd p = {.fd = lg_job_fd(job), .events = POLLIN};
 
         if (!lg_job_take(job, &ev)) {
-            assert_int_equal(poll(&p, 1, 10000), 1);
+            assert_int_equal(poll(&p, 1, 60000), 1);
             continue;
         }
         if (ev.kind == LG_JOB_END)
@@ -469,7 +473,7 @@ static void *one_client(void *arg)
             struct pollfd p = {.fd = lg_job_fd(job), .events = POLLIN};
 
             if (!lg_job_take(job, &ev))
-                assert_int_equal(poll(&p, 1, 10000), 1);
+                assert_int_equal(poll(&p, 1, 60000), 1);
         }
         atomic_fetch_add(&c->served, 1);
         lg_job_release(job);
