@@ -303,6 +303,9 @@ static void events(void **state)
     assert_true(lg_job_take(job, &ev));
     assert_false(readable(job));
     assert_int_equal(ev.kind, LG_JOB_PROGRESS);
+    assert_int_equal(ev.done, 1);
+    assert_true(lg_job_take(job, &ev));
+    assert_int_equal(ev.kind, LG_JOB_PROGRESS);
     assert_int_equal(ev.done, 5);
     assert_int_equal(ev.total, 9);
     lg_job_put_progress(job, 0, 9, 9); // follows what was taken already
@@ -325,9 +328,6 @@ static void events(void **state)
     assert_true(lg_job_take(job, &ev));
     assert_int_equal(ev.choice, 2);
     assert_int_equal(ev.stop, 3);
-    assert_int_equal(ev.done, 1);
-    assert_true(lg_job_take(job, &ev));
-    assert_int_equal(ev.kind, LG_JOB_PROGRESS);
     assert_int_equal(ev.stats->output_tokens, 7);
     assert_true(lg_job_take(job, &ev));
     assert_int_equal(ev.kind, LG_JOB_END);
