@@ -3,7 +3,8 @@
  *
  * A connection is in one phase at a time (reading headers, reading a body, busy, sending, idle); the watching
  * thread looks at the phase and at the time since something last happened in it. It ends a connection by
- * shutting its socket down, which wakes whoever waits on it.
+ * shutting its socket down, which wakes whoever waits on it. Time in which the process was stopped, or the
+ * machine slept, is taken out of all of this: the watching thread notices by waking late.
  *
  * Surprise: a response cannot be queued in the middle of a body, and one sent while the client still writes
  * is lost in the reset that follows. So a refused body is read to its end and thrown away, up to DRAIN_MAX
@@ -34,6 +35,7 @@
 #endif
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 
 #if !defined(MSG_NOSIGNAL)
@@ -47,6 +49,8 @@ enum {
     ARENA_BYTES = 1 << 20,      // headers of a request
     DRAIN_MAX = 256 << 20,
     BODIES = 8,                 // bodies of the largest size that may be held at the same time
+    TICK_US = 1000000,          // between looks at all connections
+    PAUSE_US = 5000000,         // later than that, this process or the machine was stopped
 };
 
 typedef enum phase { PHASE_HEAD, PHASE_BODY, PHASE_BUSY, PHASE_SEND, PHASE_IDLE } phase;
@@ -56,6 +60,7 @@ typedef struct lg_http_conn {
     lg_http *h;
     int fd;
     bool half;            // the end of input was reported
+    atomic_int refused;   // the status that the watching thread wrote, or 0
     atomic_int phase;     // of type phase
     atomic_ullong since;  // when it last got on, us
     unsigned long long acked; // the watching thread's: bytes that the peer took, and when that last changed
@@ -287,7 +292,7 @@ static void finished(void *cls, struct MHD_Connection *mc, void **slot, enum MHD
         return;
     *slot = NULL;
     set_phase(x->c, PHASE_IDLE);
-    h->p.handler.done(h->p.handler.ctx, &x->rq, x->status);
+    h->p.handler.done(h->p.handler.ctx, &x->rq, x->status ? x->status : atomic_load(&x->c->refused));
     exchange_free(x);
 }
 
@@ -391,6 +396,7 @@ static void refuse_raw(conn *c, int status)
         (void)lg_buf_addf(&text, "%s: %s\r\n", r.header[i].name, r.header[i].value);
     (void)lg_buf_addz(&text, "\r\n");
     (void)lg_buf_adds(&text, lg_buf_str(&r.body));
+    atomic_store(&c->refused, status);
     if (!text.failed && !h->p.tls_cert) {
         ssize_t n = send(c->fd, text.p, text.n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -575,23 +581,34 @@ static void look_at(lg_http *h, conn *c, uint64_t now)
     (void)shutdown(c->fd, SHUT_RDWR);
 }
 
+// Time in which this process did not run is no time in which a peer did nothing.
+static void forgive(conn *c, uint64_t paused)
+{
+    atomic_fetch_add(&c->since, paused); // may pass the present, if something happened meanwhile
+    if (c->taken_us > 0)
+        c->taken_us += paused;
+}
+
 static void *watch(void *arg)
 {
     lg_http *h = arg;
-    struct timespec until;
+    uint64_t before = lg_now_us();
 
     (void)pthread_mutex_lock(&h->lock);
     while (!h->stop) {
-        uint64_t now;
+        uint64_t now, paused;
 
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        (void)pthread_cond_timedwait(&h->wake, &h->lock, &until);
+        lg_cond_wait_ms(&h->wake, &h->lock, TICK_US / 1000);
         now = lg_now_us();
-        for (conn *c = h->first; c && !h->stop; c = c->next)
+        paused = now - before >= PAUSE_US ? now - before - TICK_US : 0;
+        before = now;
+        for (conn *c = h->first; c && !h->stop; c = c->next) {
+            if (paused > 0)
+                forgive(c, paused);
             look_at(h, c, now);
+        }
         (void)pthread_mutex_unlock(&h->lock);
-        h->p.handler.tick(h->p.handler.ctx);
+        h->p.handler.tick(h->p.handler.ctx, paused);
         (void)pthread_mutex_lock(&h->lock);
     }
     (void)pthread_mutex_unlock(&h->lock);
@@ -702,7 +719,7 @@ lg_status lg_http_open(const lg_http_params *p, lg_http **out, lg_err *err)
     h->p = *p;
     h->listen_fd = -1;
     (void)pthread_mutex_init(&h->lock, NULL);
-    (void)pthread_cond_init(&h->wake, NULL);
+    (void)lg_cond_init(&h->wake);
     want_descriptors(p->max_connections);
     st = open_socket(p, &h->listen_fd, &h->port, err);
     if (st != LG_OK)

@@ -84,8 +84,9 @@ typedef struct lg_http_handler {
     void (*refuse)(void *ctx, const lg_request *rq, int status, lg_response *out);
     /* The response is out, or the connection is gone. */
     void (*done)(void *ctx, lg_request *rq, int status);
-    /* Once a second, on the watching thread. */
-    void (*tick)(void *ctx);
+    /* Once a second, on the watching thread. `paused_us`: how long this process was stopped or the machine
+     * asleep since the last time, or 0. */
+    void (*tick)(void *ctx, uint64_t paused_us);
 } lg_http_handler;
 
 typedef struct lg_http_params {

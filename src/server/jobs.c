@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "server/dialect.h"
 #include "server/job_int.h"
 
@@ -35,20 +35,13 @@ struct lg_jobs {
 lg_status lg_jobs_create(const lg_jobs_params *p, lg_jobs **out, lg_err *err)
 {
     lg_jobs *q = calloc(1, sizeof *q);
-    pthread_condattr_t attr;
 
     if (!q)
         return LG_FAIL(err, LG_E_NOMEM, "out of memory");
-    (void)pthread_condattr_init(&attr);
-#if !defined(__APPLE__)
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-#endif
-    if (pthread_mutex_init(&q->lock, NULL) != 0 || pthread_cond_init(&q->change, &attr) != 0) {
-        (void)pthread_condattr_destroy(&attr);
+    if (pthread_mutex_init(&q->lock, NULL) != 0 || lg_cond_init(&q->change) != 0) {
         free(q);
         return LG_FAIL(err, LG_E_NOMEM, "no more locks");
     }
-    (void)pthread_condattr_destroy(&attr);
     q->capacity = p->capacity;
     q->fifo = p->fifo;
     q->next_tag = (unsigned)(lg_now_us() & 0xFFF) + 0x1000;
@@ -267,24 +260,10 @@ uint64_t lg_jobs_ceiling_us(int64_t uncached, int64_t max_tokens, double prefill
 
 static void wait_for_change(lg_jobs *q, int ms)
 {
-    struct timespec until;
-
-    if (ms < 0) {
+    if (ms < 0)
         (void)pthread_cond_wait(&q->change, &q->lock);
-        return;
-    }
-#if defined(__APPLE__)
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-#else
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-#endif
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    (void)pthread_cond_timedwait(&q->change, &q->lock, &until);
+    else
+        lg_cond_wait_ms(&q->change, &q->lock, ms);
 }
 
 static void begin(lg_jobs *q, lg_job *job)
@@ -429,9 +408,11 @@ bool lg_jobs_empty(lg_jobs *q)
     return empty;
 }
 
-void lg_jobs_tick(lg_jobs *q)
+void lg_jobs_tick(lg_jobs *q, uint64_t paused_us)
 {
     lock(q);
+    if (q->running)
+        q->running->priv->deadline_us += paused_us;
     if (q->running && lg_now_us() >= q->running->priv->deadline_us && !atomic_load(&q->running->cancel)) {
         atomic_store(&q->running->priv->why, q->running->priv->deadline_stops ? LG_WHY_STOP : LG_WHY_TIME);
         atomic_store(&q->running->cancel, true);

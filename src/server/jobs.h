@@ -97,8 +97,9 @@ lg_jobs_state lg_jobs_get_state(lg_jobs *q);
 void lg_jobs_stop(lg_jobs *q, uint64_t grace_us);
 /* True when nothing waits, runs or is being prepared. */
 bool lg_jobs_empty(lg_jobs *q);
-/* Wall-clock ceilings, once a second. */
-void lg_jobs_tick(lg_jobs *q);
+/* Wall-clock ceilings, once a second. `paused_us`: of the time since the last tick, what the process was
+ * stopped or asleep; it counts for nobody. */
+void lg_jobs_tick(lg_jobs *q, uint64_t paused_us);
 
 /* Measured rates, tokens a second, for ceilings and estimates. 0: not measured. */
 void lg_jobs_measured(lg_jobs *q, double prefill, double decode);

@@ -26,11 +26,15 @@ enum {
     FLUSH_MS = 2000, // for responses that are complete but not out
 };
 
-static void on_tick(void *ctx)
+static void on_tick(void *ctx, uint64_t paused_us)
 {
     lg_server *s = ctx;
 
-    lg_jobs_tick(s->jobs);
+    if (paused_us > 0) {
+        LG_INFO("server", "paused", "seconds=%.1f", (double)paused_us / 1e6);
+        atomic_fetch_add(&s->last_request_us, paused_us);
+    }
+    lg_jobs_tick(s->jobs, paused_us);
 }
 
 static lg_status read_pem(const char *path, char **out, lg_err *err)

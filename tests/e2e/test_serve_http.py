@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -265,7 +266,7 @@ class Limits(lib.Case):
     def test_patience(self):
         """What takes a minute of waiting, at the same time."""
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            for done in [pool.submit(self.slow_peers), pool.submit(self.deaf_and_idle_peers)]:
+            for done in [pool.submit(f) for f in (self.slow_peers, self.deaf_and_idle_peers, self.stopped_server)]:
                 done.result()
 
     def slow_peers(self):
@@ -305,6 +306,27 @@ class Limits(lib.Case):
             self.assertEqual((r.status, r.error()["code"]), (408, "request_timeout"))
             self.assertTrue(28 < took < 40, took)
             self.assertEqual(s.ask("GET", "/health").status, 200)
+
+    def stopped_server(self):
+        """What the server slept through is no fault of its clients: not of one whose body came, nor of a waiting job."""
+        with Server("loop") as s, s.client() as running, s.client() as body, s.client() as kept:
+            running.request("POST", "/v1/chat/completions", chat(stream=True))
+            kept.request("GET", "/health")
+            self.assertEqual(kept.response().status, 200)
+            text = json.dumps(chat(max_tokens=3)).encode()
+            body.request("POST", "/v1/chat/completions", headers={"Content-Length": str(len(text))})
+            body.send(text[:10])
+            s.wait_phase("decode")
+            s.signal(signal.SIGSTOP)
+            time.sleep(80)
+            body.send(text[10:])
+            kept.request("GET", "/health")
+            s.signal(signal.SIGCONT)
+            self.assertEqual(kept.response(20).status, 200)
+            s.wait_log("info server paused seconds=")
+            running.socket.close()
+            r = body.response(20)
+            self.assertEqual((r.status, r.json()["usage"]["completion_tokens"]), (200, 3))
 
     def deaf_and_idle_peers(self):
         """A client that takes nothing is dropped after 60 seconds and its job ends; an idle connection after 75."""

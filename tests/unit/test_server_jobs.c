@@ -214,7 +214,7 @@ static void stopped(void **state)
     lg_job_release(b);
     assert_int_equal(lg_jobs_reserve(q, &e), LG_E_INPUT);
     assert_int_equal(e.kind, LG_API_STOPPING);
-    lg_jobs_tick(q);
+    lg_jobs_tick(q, 0);
     assert_false(atomic_load(&a->cancel));
     lg_jobs_stop(q, 0);
     assert_true(atomic_load(&a->cancel));
@@ -238,9 +238,31 @@ static void grace(void **state)
     assert_ptr_equal(next(q), a);
     lg_jobs_stop(q, 1);
     (void)poll(NULL, 0, 2);
-    lg_jobs_tick(q);
+    lg_jobs_tick(q, 0);
     assert_true(atomic_load(&a->cancel));
     assert_int_equal(lg_job_cancelled_why(a), LG_WHY_STOP);
+    finish(q, a);
+    lg_jobs_destroy(q);
+}
+
+// A pause of the whole process is not time that the job used up.
+static void pauses(void **state)
+{
+    lg_jobs *q = queue(8, true);
+    lg_job *a = NULL;
+
+    (void)state;
+    lg_jobs_ready(q);
+    lg_jobs_tick(q, 1000000); // nothing runs
+    a = submitted(q, 1);
+    assert_ptr_equal(next(q), a);
+    lg_jobs_stop(q, 1);
+    (void)poll(NULL, 0, 2);
+    lg_jobs_tick(q, 600 * 1000000ull);
+    assert_false(atomic_load(&a->cancel));
+    lg_jobs_tick(q, 0);
+    assert_false(atomic_load(&a->cancel));
+    lg_jobs_cancel(q, a);
     finish(q, a);
     lg_jobs_destroy(q);
 }
@@ -524,7 +546,7 @@ int main(void)
         cmocka_unit_test(picks),     cmocka_unit_test(ceilings), cmocka_unit_test(order),
         cmocka_unit_test(capacity),  cmocka_unit_test(cancelled), cmocka_unit_test(stopped),
         cmocka_unit_test(grace),     cmocka_unit_test(seeds),    cmocka_unit_test(events),
-        cmocka_unit_test(seldom_woken),
+        cmocka_unit_test(seldom_woken), cmocka_unit_test(pauses),
         cmocka_unit_test(call_ids),  cmocka_unit_test(two_threads), cmocka_unit_test(a_crowd),
     };
 
