@@ -472,7 +472,10 @@ static lg_status warn_contradictions(loading *l, const lg_settings *file)
         const char *path = lg_settings_tilde(a, file->conf_path);
         size_t n = strlen(l->flag[i]) + strlen(opt->name) + strlen(file->from[i].text) + strlen(path) + 48;
         char *text = lg_arena_alloc(a, n);
-        if (text)
+        if (text && opt->type == LG_TYPE_list) // without its values, which may be keys
+            (void)snprintf(text, n, "%.*s overrides %s of %s:%d", (int)strcspn(l->flag[i], " "), l->flag[i],
+                           opt->name, path, file->from[i].line);
+        else if (text)
             (void)snprintf(text, n, "%s overrides %s = %s of %s:%d", l->flag[i], opt->name,
                            file->from[i].text, path, file->from[i].line);
         LG_TRY(warn(l, text));

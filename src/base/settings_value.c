@@ -234,6 +234,16 @@ lg_status lg_value_store(const lg_option *opt, const lg_given *g, void *base, lg
     return LG_OK;
 }
 
+static bool same_list(const lg_list *a, const lg_list *b)
+{
+    if (a->n != b->n)
+        return false;
+    for (size_t i = 0; i < a->n; i++)
+        if (strcmp(a->v[i], b->v[i]) != 0)
+            return false;
+    return true;
+}
+
 bool lg_value_same(const lg_option *opt, const lg_settings *a, const lg_settings *b)
 {
     const void *x = (const char *)a + opt->offset, *y = (const char *)b + opt->offset;
@@ -245,7 +255,7 @@ bool lg_value_same(const lg_option *opt, const lg_settings *a, const lg_settings
     case LG_TYPE_num:
     case LG_TYPE_secs: return *(const double *)x == *(const double *)y;
     case LG_TYPE_str: return strcmp(*(const char *const *)x, *(const char *const *)y) == 0;
-    case LG_TYPE_list: return true;
+    case LG_TYPE_list: return same_list(x, y);
     }
     return true;
 }

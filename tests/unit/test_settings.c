@@ -37,7 +37,8 @@ static const lg_option options[] = {
 };
 static const lg_setting_id ids[] = {LG_SET_model, LG_SET_draft, LG_SET_device, LG_SET_ctx, LG_SET_threads,
                                     LG_SET_kv_type, LG_SET_thinking, LG_SET_temperature, LG_SET_cache_ram,
-                                    LG_SET_stop_grace, LG_SET_api_key, LG_SET_END};
+                                    LG_SET_stop_grace, LG_SET_api_key, LG_SET_dialects, LG_SET_allowed_hosts,
+                                    LG_SET_END};
 static const lg_command command = {"test",  "test WORD [options]", "Tests.", ids, options, 0, 2, "WORD",
                                    "Notes."};
 
@@ -234,6 +235,20 @@ static void warnings(void **state)
         assert_string_equal(l.w.warning[i],
                             ctx ? "--ctx 65536 overrides ctx = 131072 of ~/.config/lagoon/lagoon.conf:2"
                                 : "--no-draft overrides draft = some.gguf of ~/.config/lagoon/lagoon.conf:4");
+    }
+    done(&l);
+    write_conf("dialects = openai\nallowed_hosts = a.example\napi_key = secret\n"
+               "[client bob]\napi_key = other\n");
+    load(&l, "--api-key", "third", "--dialects", "openai", "--allowed-hosts=b.example", NULL);
+    assert_int_equal(l.st, LG_OK);
+    assert_int_equal(l.s.api_key.n, 1);
+    assert_int_equal(l.w.n_warning, 2); // dialects says the same; no key is shown
+    for (int i = 0; i < 2; i++) {
+        bool key = strstr(l.w.warning[i], "key") != NULL;
+        assert_string_equal(
+            l.w.warning[i],
+            key ? "--api-key overrides api_key of ~/.config/lagoon/lagoon.conf:5"
+                : "--allowed-hosts overrides allowed_hosts of ~/.config/lagoon/lagoon.conf:2");
     }
     done(&l);
     write_conf("api_key = secret\n");
