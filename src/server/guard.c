@@ -60,7 +60,8 @@ static lg_status read_key_file(lg_guard *g, const char *path, lg_err *err)
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         lg_str line = trimmed((lg_str){p, (size_t)((stop ? stop : end) - p)});
 
-        if (line.n > 0 && !add_key(g, line, NULL))
+        // a comment must not open the door
+        if (line.n > 0 && line.p[0] != '#' && !add_key(g, line, NULL))
             return LG_FAIL(err, LG_E_NOMEM, "out of memory");
         p = stop ? stop + 1 : end;
     }

@@ -155,13 +155,14 @@ class Keys(lib.Case):
     def test_keys(self):
         path = os.path.join(lib.PLACE, "keys")
         with open(path, "w", encoding="ascii") as f:
-            f.write("  sk-from-file \n\nsk-second\n")
+            f.write("# sk-of nobody\n  sk-from-file \n\nsk-second\n #x\n")
         with Server("plain", "--api-key", KEY, "--api-key-file", path, "--metrics-public") as s:
             for headers in ({"Authorization": f"Bearer {KEY}"}, {"x-api-key": KEY}, {"api-key": KEY},
                             {"authorization": "bearer sk-from-file"}, {"x-api-key": "sk-second", "Authorization": "Bearer x"}):
                 self.assertEqual(s.ask("GET", "/v1/models", headers=headers).status, 200, headers)
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"x-api-key": ""}, {"Authorization": KEY},
-                            {"x-api-key": KEY + "x"}, {"x-api-key": KEY[:-1]}, {"Authorization": "Bearer"}):
+                            {"x-api-key": KEY + "x"}, {"x-api-key": KEY[:-1]}, {"Authorization": "Bearer"}, {"x-api-key": "#x"},
+                            {"x-api-key": "# sk-of nobody"}):
                 r = s.ask("GET", "/v1/models", headers=headers)
                 self.assertEqual((r.status, r.error()["code"]), (401, "invalid_api_key"), headers)
                 self.assertEqual(r.headers["www-authenticate"], "Bearer")
