@@ -564,7 +564,7 @@ static lg_status step(gen *g, int64_t limit, bool *done, lg_err *err)
         // of n drafts and one token more at most `left` can be used
         int64_t left = limit - g->stats->output_tokens;
         n = lg_pace_plan(lg_spec_pace(e->spec), lg_spec_room(e, left - 1));
-        if (lg_spec_pace(e->spec)->paused && n == 0)
+        if (n == 0 && lg_pace_rests(lg_spec_pace(e->spec)))
             lg_spec_hold(e->spec);
     }
     if (n > 0) {
@@ -648,7 +648,7 @@ lg_status lg_generate(lg_engine *e, const int32_t *prompt, size_t n, const lg_ge
     start_sampling(&g);
     start_drafting(&g);
     st = reply(&g, prompt, n, err);
-    lg_status flushed = lg_spec_flush(e, st == LG_OK ? err : NULL);
+    lg_status flushed = lg_spec_end(e, st == LG_OK ? err : NULL);
     if (st == LG_OK)
         st = flushed;
     if (st == LG_E_CANCELLED) {

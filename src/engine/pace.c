@@ -186,8 +186,15 @@ static double probe_price(const lg_pace *p)
     return n > 0 && longest_timed(&p->draft) > 0 ? fmax(0, round_price(p, n) - 1) : 1;
 }
 
+bool lg_pace_rests(const lg_pace *p)
+{
+    return p->given_up || (p->paused && p->probe == 0);
+}
+
 double lg_pace_rest(const lg_pace *p)
 {
+    if (p->given_up)
+        return INFINITY;
     return fmax(0, (p->patience * probe_price(p) - p->purse) / EARN);
 }
 

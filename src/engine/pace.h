@@ -71,7 +71,9 @@ typedef struct lg_pace_round {
  * the next reply. */
 bool lg_pace_record(lg_pace *p, const lg_pace_round *r);
 
-/* While paused: tokens that will pass before the next probe, at least. */
+/* Whether no draft is near, because drafting is paused and no probe is due, or given up for this reply. */
+bool lg_pace_rests(const lg_pace *p);
+/* While it rests: tokens that will pass before the next draft, at least; infinite: none in this reply. */
 double lg_pace_rest(const lg_pace *p);
 
 /* Estimated cost of a width; 0: no width was timed yet. */

@@ -1,9 +1,10 @@
 /*
  * engine/spec: see spec.h. Engine thread. After opening nothing allocates.
  *
- * What surprises: while drafting is paused, the taps of single steps are kept on the host and enter the
- * context many at a time: making context row by row for nobody costs a plain step up to a twentieth. Where
- * even that is dear and the pause will outlast them they are dropped; the context then begins anew.
+ * What surprises: while drafting rests, the taps of single steps are kept on the host and enter the context
+ * many at a time: making context row by row for nobody costs a plain step up to a twentieth. Where even that
+ * is dear, only the newest are kept until a draft is near, and none while it is far; the context then begins
+ * anew with them.
  */
 #include "engine/spec.h"
 
@@ -15,9 +16,12 @@
 #include "base/log.h"
 #include "engine/engine_int.h"
 
-#define DEAR 0.005 /* of a plain step, for a row of context that may never be used */
+#define DEAR 0.002 /* of a plain step, for a row of context that may never be used */
 
-enum { HELD_MAX = 64 }; // rows that wait on the host
+enum {
+    HELD_MAX = 128, // rows that wait on the host: two blocks, of which a new context loses less than one
+    TIMED_MIN = 32, // rows whose time says what one among many costs
+};
 
 struct lg_spec {
     lg_gguf *gguf;
@@ -28,7 +32,8 @@ struct lg_spec {
     float *held; // taps of rows [held_pos, held_pos + n_held)
     int64_t held_pos;
     int n_held, max_held;
-    bool holding;
+    bool holding;  // taps of single rows wait there
+    bool skipping; // or are not kept: before the next draft newer ones will be enough
     double row_us; // of one row among many that enter the context; 0: not measured yet
     uint64_t context_ns; // of all since the last ask
     float logit[LG_DRAFT_ROWS_MAX], lse[LG_DRAFT_ROWS_MAX];
@@ -167,7 +172,7 @@ static lg_step draft_step(const lg_engine *e, lg_graph graph, int64_t pos, int n
 
 bool lg_spec_wants(const lg_spec *s, int64_t end)
 {
-    return s && (s->max_ctx <= 0 || end <= s->max_ctx);
+    return s && !s->skipping && (s->max_ctx <= 0 || end <= s->max_ctx);
 }
 
 // The n rows of taps on the device enter the context at pos.
@@ -175,15 +180,20 @@ static lg_status inject(lg_engine *e, int64_t pos, int n, lg_err *err)
 {
     lg_spec *s = e->spec;
     uint64_t start = lg_now_ns();
-    int skip = lg_kv_draft_skip(&e->kv, pos, n);
+    int skip = lg_kv_draft_skip(&e->kv, pos, n), rows = n - skip;
 
-    if (skip < n) {
-        lg_step step = draft_step(e, LG_GRAPH_INJECT, pos + skip, n - skip);
+    if (rows > 0) {
+        lg_step step = draft_step(e, LG_GRAPH_INJECT, pos + skip, rows);
         step.n_cand = skip;
         LG_TRY(lg_dflash_inject(e->b, &s->draft, e->kv.cls, &e->work, &s->work, &step, err));
     }
-    lg_kv_draft_commit(&e->kv, n - skip);
-    s->context_ns += lg_now_ns() - start;
+    lg_kv_draft_commit(&e->kv, rows);
+    uint64_t ns = lg_now_ns() - start;
+    s->context_ns += ns;
+    if (rows >= TIMED_MIN && rows <= s->max_held) {
+        double us = (double)ns / 1e3 / rows;
+        s->row_us = s->row_us == 0 || us < s->row_us ? us : s->row_us + 0.1 * (us - s->row_us);
+    }
     return LG_OK;
 }
 
@@ -195,9 +205,18 @@ uint64_t lg_spec_context_us(lg_spec *s)
     return us;
 }
 
+// Whether a row of context costs more than it is worth while it may never be used.
+static bool are_dear(const lg_spec *s)
+{
+    return s->pace.set.pause_margin > 0 && s->row_us > DEAR * s->pace.plain_us;
+}
+
 void lg_spec_hold(lg_spec *s)
 {
     s->holding = true;
+    s->skipping = are_dear(s) && lg_pace_rest(&s->pace) > s->max_held;
+    if (s->skipping)
+        s->n_held = 0;
 }
 
 static lg_status inject_held(lg_engine *e, lg_err *err)
@@ -205,30 +224,36 @@ static lg_status inject_held(lg_engine *e, lg_err *err)
     lg_spec *s = e->spec;
     int n = s->n_held;
     lg_mem taps = {.p = e->work.taps.p, .bytes = (size_t)n * tap_floats(s) * sizeof(float)};
-    uint64_t start = lg_now_ns();
 
     s->n_held = 0;
     LG_TRY(e->b->ops->upload(e->b, &taps, 0, s->held, taps.bytes, err));
-    LG_TRY(inject(e, s->held_pos, n, err));
-    if (n == s->max_held) {
-        double us = (double)(lg_now_ns() - start) / 1e3 / n;
-        s->row_us = s->row_us == 0 || us < s->row_us ? us : s->row_us + 0.1 * (us - s->row_us);
-    }
-    return LG_OK;
-}
-
-// Rows of context that are worth less than they cost: no draft comes before as many more are there.
-static bool are_dear(const lg_spec *s)
-{
-    return s->holding && s->row_us > DEAR * s->pace.plain_us && lg_pace_rest(&s->pace) > s->max_held;
+    return inject(e, s->held_pos, n, err);
 }
 
 lg_status lg_spec_flush(lg_engine *e, lg_err *err)
 {
     if (!e->spec)
         return LG_OK;
-    e->spec->holding = false;
+    e->spec->holding = e->spec->skipping = false;
     return e->spec->n_held > 0 ? inject_held(e, err) : LG_OK;
+}
+
+lg_status lg_spec_end(lg_engine *e, lg_err *err)
+{
+    if (e->spec && e->spec->holding && are_dear(e->spec))
+        e->spec->n_held = 0;
+    return lg_spec_flush(e, err);
+}
+
+// The oldest rows that wait make room for newer ones.
+static void drop_oldest(lg_spec *s)
+{
+    int n = (s->n_held + 1) / 2;
+    size_t row = tap_floats(s);
+
+    s->n_held -= n;
+    s->held_pos += n;
+    memmove(s->held, s->held + (size_t)n * row, (size_t)s->n_held * row * sizeof *s->held);
 }
 
 lg_status lg_spec_absorb(lg_engine *e, int64_t pos, int n, lg_err *err)
@@ -248,11 +273,23 @@ lg_status lg_spec_absorb(lg_engine *e, int64_t pos, int n, lg_err *err)
     s->n_held += n;
     if (s->holding && s->n_held < s->max_held)
         return LG_OK;
-    if (are_dear(s)) {
-        s->n_held = 0;
+    if (s->holding && (are_dear(s) || isinf(lg_pace_rest(&s->pace)))) {
+        drop_oldest(s);
         return LG_OK;
     }
     return inject_held(e, err);
+}
+
+// Whether a draft would see rows before it: those of the context and on the host, which continue it or, behind
+// a gap, begin another one with the next block.
+static bool has_context(const lg_engine *e)
+{
+    const lg_spec *s = e->spec;
+    const lg_kv *kv = &e->kv;
+
+    if ((s->n_held > 0 ? s->held_pos : kv->pos) == kv->draft_to && kv->draft_from <= kv->draft_to)
+        return true;
+    return s->n_held > 0 && (int64_t)lg_kv_entries(s->held_pos) * LG_KV_BLOCK < kv->pos;
 }
 
 int lg_spec_room(const lg_engine *e, int64_t room)
@@ -263,8 +300,7 @@ int lg_spec_room(const lg_engine *e, int64_t room)
 
     if (!s || !lg_spec_wants(s, e->kv.pos + 1))
         return 0;
-    // rows on the host continue the context; without it the next block starts one
-    if ((s->n_held > 0 ? s->held_pos : e->kv.pos) != e->kv.draft_to || e->kv.draft_from > e->kv.draft_to)
+    if (!has_context(e))
         return 0;
     if (room > left)
         room = left;

@@ -45,10 +45,12 @@ bool lg_spec_wants(const lg_spec *s, int64_t end);
 /* The step before kept the taps of rows [pos, pos + n), which are committed now: into the context with them.
  */
 LG_NODISCARD lg_status lg_spec_absorb(lg_engine *e, int64_t pos, int n, lg_err *err);
-/* From now on taps of single rows may wait on the host, because no draft is near. */
+/* The pace rests before the coming single row: its taps may wait on the host, or are not wanted at all. */
 void lg_spec_hold(lg_spec *s);
 /* What waits there enters the context, and nothing waits any more. */
 LG_NODISCARD lg_status lg_spec_flush(lg_engine *e, lg_err *err);
+/* The reply has ended: the same, unless rows are dear and no draft is near; then they are dropped. */
+LG_NODISCARD lg_status lg_spec_end(lg_engine *e, lg_err *err);
 
 /* How many tokens could be drafted now, at most `room`: 0 where context, step size or the drafter's own
  * context do not allow any. */

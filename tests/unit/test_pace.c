@@ -123,13 +123,16 @@ static void rests(void **unused)
     while (!p.paused) {
         bool drafts = lg_pace_plan(&p, 99) > 0;
         (void)lg_pace_record(&p, drafts ? &bad : &plain);
+        assert_false(lg_pace_rests(&p) && !p.paused);
         assert_true(++waited < 20);
     }
+    assert_true(lg_pace_rests(&p));
     rest = lg_pace_rest(&p);
     assert_true(rest > 30 && rest < 500);
     for (waited = 0; lg_pace_plan(&p, 99) == 0; waited++)
         (void)lg_pace_record(&p, &plain);
     assert_true(fabs(waited - rest) < 2);
+    assert_false(lg_pace_rests(&p)); // the probe has begun
 }
 
 // A text that turns from prose to code and back.
@@ -184,9 +187,11 @@ static void barren(void **unused)
             told += lg_pace_record(&p, &r);
         }
         assert_int_equal(lg_pace_plan(&p, 99), 0);
+        assert_true(lg_pace_rests(&p) && isinf(lg_pace_rest(&p)));
     }
     assert_int_equal(told, 1);
     lg_pace_start(&p);
+    assert_false(lg_pace_rests(&p));
     r.accepted = 1;
     r.compared = 2;
     assert_false(lg_pace_record(&p, &r));

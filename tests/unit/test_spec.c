@@ -390,6 +390,69 @@ static void holes(void **state)
     lg_engine_close(spec);
 }
 
+// What a reply's policy is told at a token, and what the drafter's context looked like by then.
+typedef struct nudge {
+    lg_engine *e;
+    int64_t from, until; // positions between which drafting may not come back
+    int64_t gap;         // rows that the context lacked, at most
+} nudge;
+
+static void keep_paused(void *ctx, const lg_gen_token *t)
+{
+    nudge *n = ctx;
+    lg_pace *p = lg_spec_pace(n->e->spec);
+    int64_t pos = n->e->kv.pos;
+
+    (void)t;
+    if (pos >= n->from && pos < n->until) {
+        p->paused = true;
+        p->probe = 0;
+        p->purse = -1000;
+    } else if (pos >= n->until && p->purse < -10) {
+        p->purse = -0.5; // a probe is near
+        p->patience = 0.1;
+    }
+    if (pos - n->e->kv.draft_to > n->gap)
+        n->gap = pos - n->e->kv.draft_to;
+}
+
+// A long pause: rows that no draft would see are not made, and drafting comes back on a context that begins
+// behind the gap.
+static void long_pause(void **state)
+{
+    lg_engine *plain = open_engine(false, 0), *spec = open_engine(true, 0);
+    static int32_t prompt[PROMPT];
+    nudge n = {.e = spec, .from = PROMPT + 20, .until = 350};
+    const lg_special *sp = lg_vocab_special(lg_engine_vocab(spec));
+    const lg_logit_bias never[] = {{.id = sp->eos, .bias = -100}, {.id = sp->eot, .bias = -100}};
+    lg_gen_params p = params(560), q = p;
+    lg_ids want = {0}, got = {0};
+
+    (void)state;
+    p.sampling.bias = q.sampling.bias = never;
+    p.sampling.n_bias = q.sampling.n_bias = 2;
+    q.token = keep_paused;
+    q.ctx = &n;
+    make_prompt(prompt, PROMPT, 1);
+    (void)reply(plain, prompt, PROMPT, &p, &want);
+    assert_true(want.n == 560);
+    truth = want.p;
+    n_truth = (int64_t)want.n;
+    truth_from = PROMPT;
+    mode = RIGHT;
+    lg_spec_pace(spec->spec)->set.pause_margin = 1;
+    lg_gen_stats s = reply(spec, prompt, PROMPT, &q, &got);
+    assert_same(&want, &got);
+    assert_same_caches(plain, spec);
+    assert_true(n.gap > 128);
+    assert_true(spec->kv.draft_from > n.from && spec->kv.draft_to == spec->kv.pos);
+    assert_true(s.draft.accepted > 20);
+    lg_ids_free(&want);
+    lg_ids_free(&got);
+    lg_engine_close(plain);
+    lg_engine_close(spec);
+}
+
 static void stop_at(void *ctx, const lg_event *ev)
 {
     lg_engine *e = ((void **)ctx)[0];
@@ -462,7 +525,7 @@ int main(void)
         cmocka_unit_test(random_numbers),
         cmocka_unit_test(ends),
         cmocka_unit_test(stops_and_bans),
-        cmocka_unit_test(holes),
+        cmocka_unit_test(holes), cmocka_unit_test(long_pause),
         cmocka_unit_test(cancelled),
         cmocka_unit_test(unusable),
     };
