@@ -669,6 +669,19 @@ static double tokens_a_second(const lg_gen_stats *s)
                ? (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us : 0;
 }
 
+// A job that did not come to its end has no account of it; what was done until now is known all the same.
+static void take_partial(const call *c, uint64_t first, lg_recent_row *r)
+{
+    lg_job_account a = lg_job_so_far(c->job);
+    uint64_t now = lg_now_us();
+
+    r->cached = a.cached;
+    r->think = a.thinking;
+    r->out = a.output - a.thinking;
+    if (first > 0 && now > first && a.output > 1)
+        r->tok_s = (double)(a.output - 1) * 1e6 / (double)(now - first);
+}
+
 static lg_recent_row row_of(const call *c, int status)
 {
     const lg_gen_stats *s = &c->sum;
@@ -690,6 +703,8 @@ static lg_recent_row row_of(const call *c, int status)
     r.queue_ms = lg_job_queue_us(c->job) / 1000;
     r.ttft_ms = first ? (first - c->rq->start_us) / 1000 : 0;
     r.tok_s = tokens_a_second(s);
+    if (!c->ended || c->failed)
+        take_partial(c, first, &r);
     if (s->draft.drafted > 0)
         r.accept = (double)s->draft.accepted / (double)s->draft.drafted;
     return r;

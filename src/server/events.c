@@ -135,7 +135,30 @@ const char *lg_job_tag(const lg_job *job)
 
 uint64_t lg_job_queue_us(const lg_job *job)
 {
-    return job->priv->start_us > job->priv->submit_us ? job->priv->start_us - job->priv->submit_us : 0;
+    uint64_t from = job->priv->submit_us, to = job->priv->start_us ? job->priv->start_us : lg_now_us();
+
+    return from > 0 && to > from ? to - from : 0;
+}
+
+void lg_job_count_cached(lg_job *job, int64_t tokens)
+{
+    atomic_store_explicit(&job->priv->cached, tokens, memory_order_relaxed);
+}
+
+void lg_job_count_token(lg_job *job, bool thinking)
+{
+    atomic_fetch_add_explicit(&job->priv->output, 1, memory_order_relaxed);
+    if (thinking)
+        atomic_fetch_add_explicit(&job->priv->thinking, 1, memory_order_relaxed);
+}
+
+lg_job_account lg_job_so_far(const lg_job *job)
+{
+    struct lg_job_private *v = job->priv;
+
+    return (lg_job_account){.cached = atomic_load_explicit(&v->cached, memory_order_relaxed),
+                            .output = atomic_load_explicit(&v->output, memory_order_relaxed),
+                            .thinking = atomic_load_explicit(&v->thinking, memory_order_relaxed)};
 }
 
 uint64_t lg_job_first_us(const lg_job *job)

@@ -27,6 +27,7 @@ struct lg_job_private {
     pthread_mutex_t lock;
     lg_buf in, out;
     atomic_ullong first_us; /* of the reply's first event; 0: none yet */
+    atomic_llong cached, output, thinking; /* lg_job_so_far */
     size_t at;           /* the reader's place in out */
     size_t last_progress; /* place in `in` of a progress record that nothing followed, + 1 */
     bool progressed;     /* the first of them is out: it tells what was cached, and is never replaced */

@@ -69,6 +69,14 @@ bool lg_jobs_waiting(lg_jobs *q);
 /* The flag of idle work: raised by every submit and by a stop, so that the work ends within a chunk. */
 atomic_bool *lg_jobs_idle_cancel(lg_jobs *q);
 
+/* What the engine has done for the job; for those who cannot wait for its end. */
+typedef struct lg_job_account {
+    int64_t cached, output, thinking; /* tokens; output counts the thinking, too */
+} lg_job_account;
+void lg_job_count_cached(lg_job *job, int64_t tokens); /* of its first prompt */
+void lg_job_count_token(lg_job *job, bool thinking);
+lg_job_account lg_job_so_far(const lg_job *job); /* any thread */
+
 void lg_job_put_progress(lg_job *job, int choice, int64_t done, int64_t total);
 void lg_job_put_reply(lg_job *job, int choice, const lg_event *ev);
 void lg_job_put_token(lg_job *job, int choice, const lg_job_event *token);
@@ -119,7 +127,7 @@ size_t lg_jobs_list(lg_jobs *q, lg_job_row *out, size_t max);
 
 /* Short id of the log, "r-7f3a"; times of the job's life. */
 const char *lg_job_tag(const lg_job *job);
-uint64_t lg_job_queue_us(const lg_job *job); /* from submit to the start of the work */
+uint64_t lg_job_queue_us(const lg_job *job); /* from submit to the start of the work, or until now */
 uint64_t lg_job_first_us(const lg_job *job); /* when its reply began, on lg_now_us's clock; 0: not yet */
 
 /* --- pure --- */

@@ -89,6 +89,7 @@ static void on_token(void *ctx, const lg_gen_token *t)
     const lg_special *sp = lg_vocab_special(v);
 
     lg_snapshot_token(r->s->snapshot, t->phase);
+    lg_job_count_token(r->job, t->phase == LG_PHASE_REASONING);
     if (t->id == sp->tool_call) {
         r->ids.n = 0;
         r->in_call = true;
@@ -111,6 +112,8 @@ static void on_prefill(void *ctx, size_t done, size_t total)
     lg_snapshot_prefill(r->s->snapshot, (int64_t)done, (int64_t)total);
     if (r->choice > 0 || (r->progress_us != 0 && done < total && now - r->progress_us < PROGRESS_US))
         return;
+    if (r->progress_us == 0) // the first report: nothing has been evaluated yet
+        lg_job_count_cached(r->job, (int64_t)done);
     r->progress_us = now;
     lg_job_put_progress(r->job, r->choice, (int64_t)done, (int64_t)total);
 }

@@ -421,6 +421,24 @@ class Looking(lib.Case):
             self.assertIn("<user>a secret text</user>", s.ask("GET", "/slots").json()[0]["prompt"])
             self.assertNotIn("secret", json.dumps(s.status()))
 
+    def test_what_was_done_for_a_client_that_left(self):
+        with Server("loop") as s:
+            first, second = s.client(), s.client()
+            first.request("POST", "/v1/chat/completions", chat(max_tokens=200000, stream=True))
+            first.head()
+            while b"content\":\"" not in first.chunk().replace(b'"content":""', b""):
+                pass
+            second.request("POST", "/v1/messages", chat(max_tokens=5, stream=True))
+            second.head()
+            time.sleep(0.3)
+            second.socket.close()
+            s.wait_log("http done .*dialect=messages")
+            first.socket.close()
+            s.wait_log("http done .*dialect=chat")
+            waited, worked = (s.log().split(f"http done id={r['id']}")[1] for r in s.status()["requests"][1::-1])
+            self.assertRegex(waited, r"^ dialect=messages \S+ status=499 .* out=0 .*queue_ms=[1-9]\d\d")
+            self.assertRegex(worked, r"^ dialect=chat \S+ status=499 .* cached=0 think=[1-9].* out=[1-9].* tok_s=[1-9]")
+
     def test_fields_that_nobody_knows(self):
         body = chat(max_tokens=2, frobnicate=1, seed=1, user="u", **{"a text, no name": 2})
         with Server("plain", "--log-level", "debug") as s:
