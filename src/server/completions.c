@@ -1,7 +1,6 @@
 /*
  * server/completions: the dialect of POST /v1/completions (api.md 6.1, 6.2): raw text in, raw text out.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "server/completions_int.h"
@@ -92,8 +91,6 @@ static lg_status fit(const lg_service *s, int64_t limit, lg_job *job, lg_api_err
             job->prompt.n = job->more[i].n;
     st = lg_request_raw(s, limit, job, e);
     job->prompt.n = n;
-    if (st != LG_OK)
-        (void)snprintf(e->param, sizeof e->param, "prompt");
     return st;
 }
 

@@ -98,6 +98,7 @@ typedef struct lg_chat_request {
     int64_t limit;
     bool limit_given;
     bool count_only;
+    const char *param; /* the field that holds the conversation; NULL: messages */
     lg_str prefix; /* native: bytes that the grammar must accept first; empty: none */
 } lg_chat_request;
 LG_NODISCARD lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job *job,

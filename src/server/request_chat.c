@@ -62,13 +62,13 @@ static lg_status recall(const lg_service *s, lg_chat *c, lg_arena *a)
 
 /* --- limits --- */
 
-static lg_status context_exceeded(int64_t n_prompt, int64_t n_ctx, lg_api_error *e)
+static lg_status context_exceeded(int64_t n_prompt, int64_t n_ctx, const char *param, lg_api_error *e)
 {
     long long p = (long long)n_prompt, n = (long long)n_ctx;
 
     // agents match on these words to decide that they must compact (api.md 1.8)
     (void)lg_api_fail(
-        e, LG_API_INVALID, "messages",
+        e, LG_API_INVALID, param,
         "This model's maximum context length is %lld tokens. However, your prompt contains %lld tokens "
         "(prompt is too long: %lld tokens > %lld maximum; the request exceeds the available context "
         "size).",
@@ -79,13 +79,13 @@ static lg_status context_exceeded(int64_t n_prompt, int64_t n_ctx, lg_api_error 
     return LG_E_INPUT;
 }
 
-// The prompt's size against the context; the limit is lowered to what is left.
-static lg_status fit(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e)
+// The prompt's size against the context; the limit is lowered to what is left. `param` is what made the prompt.
+static lg_status fit(const lg_service *s, int64_t limit, const char *param, lg_job *job, lg_api_error *e)
 {
     int64_t n = (int64_t)job->prompt.n, room = s->n_ctx - n;
 
     if (room < 1)
-        return context_exceeded(n, s->n_ctx, e);
+        return context_exceeded(n, s->n_ctx, param, e);
     job->ctx = s->n_ctx;
     job->family = s->family;
     job->max_tokens = limit > 0 && limit < room ? limit : room;
@@ -122,7 +122,7 @@ static lg_status make_prompt(const lg_service *s, const lg_chat_request *r, lg_j
         LG_TRY(render(s, c, job, e));
         if (r->count_only)
             return LG_OK;
-        LG_TRY(fit(s, limit, job, e));
+        LG_TRY(fit(s, limit, r->param ? r->param : "messages", job, e));
         budget = r->think.budget;
         lg_think_rules(r->think.explicitly, job->max_tokens, &think, &budget);
         if (think == c->thinking)
@@ -193,7 +193,7 @@ lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job 
 
 lg_status lg_request_raw(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e)
 {
-    LG_TRY(fit(s, limit, job, e));
+    LG_TRY(fit(s, limit, "prompt", job, e));
     job->raw = true;
     job->max_think = -1;
     return LG_OK;

@@ -103,7 +103,7 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
 {
     lg_rstate *t = LG_NEW(&job->arena, lg_rstate);
     lg_chat *c = LG_NEW(&job->arena, lg_chat);
-    lg_chat_request r = {.chat = c};
+    lg_chat_request r = {.chat = c, .param = "input"};
 
     (void)rq;
     if (!t || !c)

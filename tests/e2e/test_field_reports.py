@@ -87,6 +87,10 @@ def arguments(message):
     return out
 
 
+def chat_of(text):
+    return {"messages": [{"role": "user", "content": text}]}
+
+
 class Prompts(lib.Case):
     """What a client writes stays what it is: text."""
 
@@ -535,13 +539,19 @@ class Context(lib.Case):
             self.assertIn("ctx=1024", s.log())
             self.assertEqual(s.ask("GET", "/v1/models").json()["data"][0]["context_length"], 1024)
             for path in (CHAT, MESSAGES, "/lagoon/v1/generate"):
-                r = s.post(path, {"messages": [{"role": "user", "content": "word " * 600}], "max_tokens": 10})
+                r = s.post(path, chat_of("word " * 600) | {"max_tokens": 10})
                 self.assertEqual(r.status, 400)
                 self.assertRegex(r.error()["message"], r"prompt is too long: \d+ tokens > 1024 maximum")
                 if path != MESSAGES:
                     self.assertRegex(r.error()["message"], r"maximum context length is 1024 tokens")
                     self.assertRegex(r.error()["message"], r"exceeds the available context size")
                     self.assertEqual((r.error()["code"], r.error()["n_ctx"]), ("context_length_exceeded", 1024))
+            long = "word " * 600
+            for path, body, param in (("/v1/responses", {"input": long}, "input"),
+                                      ("/v1/completions", {"prompt": long}, "prompt"),
+                                      ("/lagoon/v1/generate", {"prompt": long}, "prompt"), (CHAT, chat_of(long), "messages")):
+                r = s.post(path, body)
+                self.assertEqual((r.status, r.error()["code"], r.error()["param"]), (400, "context_length_exceeded", param))
             # a limit past the end is lowered, not refused
             self.assertEqual(s.post(CHAT, {"messages": USER, "max_tokens": 32000}).status, 200)
 
