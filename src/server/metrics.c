@@ -263,7 +263,8 @@ void lg_metrics_write(lg_metrics *m, const lg_snapshot *s, lg_jobs *q, lg_buf *o
     one(out, "lagoon_requests_queued", "gauge", "requests that wait", waiting);
     one(out, "lagoon_kv_tokens_used", "gauge", "tokens of the live sequence", (double)s->kv_tokens);
     one(out, "lagoon_kv_tokens_capacity", "gauge", "context length", (double)s->n_ctx);
-    one(out, "lagoon_model_loaded", "gauge", "1 when requests are served", s->phase != LG_NOW_LOADING);
+    one(out, "lagoon_model_loaded", "gauge", "1 when requests are served",
+        lg_jobs_get_state(q) == LG_JOBS_READY);
     write_histogram(out, "lagoon_ttft_seconds", "from the start of the work to the first token", &m->ttft,
                     seconds);
     write_histogram(out, "lagoon_inter_token_seconds", "mean time between tokens of a reply", &m->between,
