@@ -22,6 +22,8 @@ PACKAGES = os.path.abspath(sys.argv.pop(2))
 import lib
 import scripted
 
+del lib.ENV["LAGOON_THREADS"]  # nothing else runs beside these tests
+
 
 def skip(reason):
     print("skipped: " + reason)

@@ -145,10 +145,10 @@ def layer(rng, i):
     return rows
 
 
-def config(vocab):
+def config(vocab, context):
     a = "laguna."
     keys = [("general.architecture", "laguna"), ("general.name", "scripted"), ("general.alignment", 32),
-            (a + "context_length", 32768), (a + "embedding_length", HIDDEN), (a + "block_count", LAYERS),
+            (a + "context_length", context), (a + "embedding_length", HIDDEN), (a + "block_count", LAYERS),
             (a + "feed_forward_length", WIDTH), (a + "attention.head_count", [HEADS] * LAYERS),
             (a + "attention.head_count_kv", KV_HEADS), (a + "attention.key_length", HEAD_DIM),
             (a + "attention.value_length", HEAD_DIM), (a + "attention.sliding_window", 512),
@@ -168,7 +168,7 @@ def config(vocab):
                    (t + "add_bos_token", False)]
 
 
-def write(path, thought, answer, loop=False, base=None, circles=False):
+def write(path, thought, answer, loop=False, base=None, circles=False, context=32768):
     """A model that thinks `thought` and answers `answer`: a text, or a list of texts and ids of control tokens. `base` is
     a model file whose vocabulary is taken. With `loop` it never ends its answer, with `circles` its thinking."""
     rng = random.Random(7)
@@ -192,5 +192,5 @@ def write(path, thought, answer, loop=False, base=None, circles=False):
                ("output_norm.weight", [HIDDEN], F32, [1.0] * HIDDEN)]
     for i in range(LAYERS):
         tensors += layer(rng, i)
-    write_gguf(path, config(vocab), tensors)
+    write_gguf(path, config(vocab, context), tensors)
     return chain

@@ -47,7 +47,7 @@ class Server:
         with open(path or self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    def wait_log(self, pattern, seconds=60, count=1, path=None):
+    def wait_log(self, pattern, seconds=120, count=1, path=None):
         """The match object, once the log has `count` of them."""
         end = time.monotonic() + seconds
         while True:
@@ -92,11 +92,32 @@ class Server:
     def status(self):
         return self.ask("GET", "/lagoon/v1/status").json()
 
-    def wait_phase(self, phase, seconds=30):
+    def wait_status(self, good, seconds=120):
+        """The status, once `good` is true of it."""
         end = time.monotonic() + seconds
-        while self.status()["job"]["phase"] != phase:
-            assert time.monotonic() < end, f"the engine is not in {phase}: {self.status()}"
+        while not good(status := self.status()):
+            assert time.monotonic() < end, status
             time.sleep(0.01)
+        return status
+
+    def wait_phase(self, phase):
+        return self.wait_status(lambda status: status["job"]["phase"] == phase)
+
+    def wait_settled(self, seconds=120):
+        """The engine is idle, and each request that it took has its line."""
+        self.wait_phase("idle")
+        end = time.monotonic() + seconds
+        while (log := self.log()).count(" http admit ") != log.count(" http done id="):
+            assert time.monotonic() < end, log[-4000:]
+            time.sleep(0.01)
+
+    def wait_metric(self, name, value, seconds=120):
+        """A count that another thread makes reaches this value."""
+        end = time.monotonic() + seconds
+        while (now := self.metric(name)) < value:
+            assert time.monotonic() < end, f"{name} is {now}"
+            time.sleep(0.01)
+        assert now == value, f"{name} is {now}"
 
 
 class Response:
@@ -196,7 +217,7 @@ class Client:
             r.body = self._take(int(r.headers["content-length"]))
         return r
 
-    def closed(self, seconds=10):
+    def closed(self, seconds=60):
         """The other side ended the connection within that time."""
         end = time.monotonic() + seconds
         try:
