@@ -11,6 +11,8 @@
 #include "base/clock.h"
 
 enum { ROUTE_TOKENS = 1024, ROUTE_WINDOW = 8 };
+/* The ceiling is taken for half a repetition before it and half after it, within these bounds, seconds. */
+static const double least_probe = 0.02, most_probe = 2.0;
 
 /* --- ids --- */
 
@@ -83,17 +85,45 @@ static void ignore_op(void *ctx, const char *name, double seconds)
     (void)seconds;
 }
 
+/* What the device gives now of what the run is held to. */
+static double ceiling_now(lg_bench *b, const lg_bench_run *r)
+{
+    lg_backend *dev = lg_engine_backend(b->engine);
+    double s = r->guess_s / 2, now, *best = r->prefill ? &b->compute : &b->bandwidth;
+
+    s = s < least_probe ? least_probe : s > most_probe ? most_probe : s;
+    if (r->prefill)
+        now = dev->sustained_compute ? dev->sustained_compute(dev, s) : dev->measure_compute(dev);
+    else
+        now = dev->sustained_bandwidth ? dev->sustained_bandwidth(dev, s) : dev->measure_bandwidth(dev);
+    *best = now > *best ? now : *best;
+    return now;
+}
+
+/* What a token asks of the ceiling. */
+static double work_of_token(const lg_bench_run *r)
+{
+    return r->prefill ? r->cost.ops : r->cost.weight_bytes + r->cost.kv_bytes;
+}
+
 static lg_status repeat(lg_bench *b, lg_bench_run *r, lg_err *err)
 {
     lg_backend *dev = lg_engine_backend(b->engine);
-    double seconds = 0;
+    lg_bench_rep *rep = &r->rep[r->n_rep];
+    double seconds = 0, before;
 
+    LG_TRY(go_to(b, r->depth, err));
+    before = ceiling_now(b, r);
     if (b->phases)
         dev->phases(dev, true, ignore_op, NULL);
     LG_TRY(run_once(b, r->prefill, r->depth, r->tokens, &seconds, err));
     if (b->phases)
         dev->phases(dev, true, add_op, r);
-    r->tok_s[r->n_rep++] = (double)r->tokens / seconds;
+    r->guess_s = seconds;
+    rep->tok_s = (double)r->tokens / seconds;
+    rep->ceiling = (before + ceiling_now(b, r)) / 2;
+    rep->ratio = rep->ceiling > 0 ? work_of_token(r) * rep->tok_s / rep->ceiling : 0;
+    r->n_rep++;
     return LG_OK;
 }
 
@@ -137,17 +167,21 @@ static void tell(const lg_bench *b, int done)
 static lg_status warm_up(lg_bench *b, lg_err *err)
 {
     uint64_t start = lg_now_ns();
-    double unused;
+    double seconds[2] = {0, 0}; /* a token of a decode, of a prefill */
 
     do {
-        for (int i = 0; i < 2; i++) {
-            int64_t n = i == 0 ? b->prompt : b->gen < 16 ? b->gen : 16;
+        for (int prefill = 1; prefill >= 0; prefill--) {
+            int64_t n = prefill ? b->prompt : b->gen < 16 ? b->gen : 16;
 
-            if (n > 0)
-                LG_TRY(run_once(b, i == 0, b->depth[0], n, &unused, err));
+            if (n > 0) {
+                LG_TRY(run_once(b, prefill, b->depth[0], n, &seconds[prefill], err));
+                seconds[prefill] /= (double)n;
+            }
         }
         tell(b, 0);
     } while ((double)(lg_now_ns() - start) / 1e9 < b->warmup_s);
+    for (int i = 0; i < b->n_run; i++)
+        b->run[i].guess_s = (double)b->run[i].tokens * seconds[b->run[i].prefill];
     return LG_OK;
 }
 
@@ -158,14 +192,25 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Median, least and greatest of v[0 .. n - 1], which is sorted. */
+static void summarise(double *v, int n, double *median, double *min, double *max)
+{
+    qsort(v, (size_t)n, sizeof v[0], by_value);
+    *min = v[0];
+    *max = v[n - 1];
+    *median = (v[(n - 1) / 2] + v[n / 2]) / 2;
+}
+
 static void conclude(const lg_bench *b, lg_bench_run *r)
 {
-    int n = r->n_rep;
+    double v[LG_BENCH_REPS];
 
-    qsort(r->tok_s, (size_t)n, sizeof r->tok_s[0], by_value);
-    r->min = r->tok_s[0];
-    r->max = r->tok_s[n - 1];
-    r->median = (r->tok_s[(n - 1) / 2] + r->tok_s[n / 2]) / 2;
+    for (int i = 0; i < r->n_rep; i++)
+        v[i] = r->rep[i].tok_s;
+    summarise(v, r->n_rep, &r->median, &r->min, &r->max);
+    for (int i = 0; i < r->n_rep; i++)
+        v[i] = r->rep[i].ratio;
+    summarise(v, r->n_rep, &r->around, &r->around_min, &r->around_max);
     r->gbs = (r->cost.weight_bytes + r->cost.kv_bytes) * r->median / 1e9;
     r->gops = r->cost.ops * r->median / 1e9;
     r->roofline = r->prefill ? r->gops * 1e9 / b->compute : r->gbs * 1e9 / b->bandwidth;

@@ -1,10 +1,11 @@
 /*
  * app/bench_run: the measurements of `lagoon bench`.
  *
- * Repetitions go round all measurements, so that a machine whose speed drifts shows it in the spread of each;
- * the device's ceilings are measured once a round, in the same process, and the best of them counts. Token
- * ids are fresh random ones at each step, so that routing moves; depth comes from a cache filled with random
- * rows.
+ * Repetitions go round all measurements, so that a machine whose speed drifts shows it in the spread of each.
+ * A repetition is held to two ceilings of the same process: the best that the device gave in short passes at
+ * the start, before each round and at the end, and what it gave on average just before and just after this
+ * repetition, for about as long together (docs/decisions/0185). Token ids are fresh random ones at each step,
+ * so that routing moves; depth comes from a cache filled with random rows.
  */
 #ifndef LG_APP_BENCH_RUN_H
 #define LG_APP_BENCH_RUN_H
@@ -18,15 +19,23 @@ typedef struct lg_bench_op {
     double seconds; /* in all repetitions */
 } lg_bench_op;
 
+typedef struct lg_bench_rep {
+    double tok_s;
+    double ceiling; /* around it: bytes a second (decode), operations a second (prefill) */
+    double ratio;   /* of what it achieved to that */
+} lg_bench_rep;
+
 typedef struct lg_bench_run {
     bool prefill; /* else decode */
     int64_t depth, tokens;
-    double tok_s[LG_BENCH_REPS];
+    lg_bench_rep rep[LG_BENCH_REPS]; /* in the order of time */
     int n_rep;
+    double guess_s; /* how long the next repetition will take */
     double median, min, max; /* tokens a second */
     lg_cost cost;
     double gbs, gops; /* at the median */
     double roofline;  /* decode: gbs over bandwidth; prefill: gops over compute */
+    double around, around_min, around_max; /* of the repetitions' ratios; the median first */
     lg_bench_op op[LG_BENCH_OPS];
     int n_op;
 } lg_bench_run;
@@ -52,7 +61,7 @@ typedef struct lg_bench {
     /* results */
     lg_bench_run run[2 * LG_BENCH_DEPTHS];
     int n_run;
-    double bandwidth, compute; /* bytes a second, operations a second */
+    double bandwidth, compute; /* the best: bytes a second, operations a second */
     /* private */
     int32_t *ids;
     uint64_t seed;

@@ -239,6 +239,30 @@ static void print_ops(const lg_bench_run *r)
                    r->op[i].seconds * 1e6 / ((double)r->tokens * r->n_rep), 100 * r->op[i].seconds / sum);
 }
 
+static bool drifts(const lg_bench *m)
+{
+    return lg_engine_backend(m->engine)->sustained_bandwidth != NULL;
+}
+
+/* What the ceilings around the repetitions were: how much the machine drifted. */
+static void print_ceilings(const lg_bench *m)
+{
+    for (int prefill = 0; prefill < 2; prefill++) {
+        double least = 0, most = 0;
+
+        for (int i = 0; i < m->n_run; i++)
+            for (int j = 0; m->run[i].prefill == prefill && j < m->run[i].n_rep; j++) {
+                double c = m->run[i].rep[j].ceiling / 1e9;
+
+                least = most == 0 || c < least ? c : least;
+                most = c > most ? c : most;
+            }
+        if (most > 0)
+            printf("  %s: %.1f to %.1f %s around its repetitions\n", prefill ? "prefill" : "decode", least,
+                   most, prefill ? "Gop/s" : "GB/s");
+    }
+}
+
 static void print_table(const bench *b)
 {
     const lg_bench *m = &b->m;
@@ -250,19 +274,23 @@ static void print_table(const bench *b)
     if (!b->o->synthetic)
         printf("load     %.2f s, %.1f GB/s\n", b->load_s,
                (double)lg_engine_plan(m->engine)->weight_bytes / b->load_s / 1e9);
-    printf("\n%-8s %8s %7s %9s %9s %9s %12s %8s %9s  %s\n", "phase", "depth", "tokens", "tok/s", "min", "max",
-           "MB/token", "GB/s", "Gop/s", "of ceiling");
+    printf("\n%-8s %8s %7s %9s %9s %9s %12s %8s %9s  %s  %s\n", "phase", "depth", "tokens", "tok/s", "min",
+           "max", "MB/token", "GB/s", "Gop/s", "of ceiling", "around it (min to max)");
     for (int i = 0; i < m->n_run; i++) {
         const lg_bench_run *r = &m->run[i];
 
-        printf("%-8s %8lld %7lld %9s %9s %9s %12.2f %8.1f %9.0f  %5.1f %%\n",
+        printf("%-8s %8lld %7lld %9s %9s %9s %12.2f %8.1f %9.0f  %8.1f %%  %5.1f %% (%.1f to %.1f)\n",
                r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens,
                lg_fig_rate(&f[0], r->median), lg_fig_rate(&f[1], r->min), lg_fig_rate(&f[2], r->max),
-               token_bytes(r) / 1e6, r->gbs, r->gops, r->roofline * 100);
+               token_bytes(r) / 1e6, r->gbs, r->gops, r->roofline * 100, r->around * 100,
+               r->around_min * 100, r->around_max * 100);
         if (b->o->phases)
             print_ops(r);
     }
-    printf("\nceiling: decode by bytes read, prefill by operations; both measured in this run\n");
+    printf("\nof ceiling: the median rate over the best that this run saw, decode by bytes read, prefill by "
+           "operations\naround it: each repetition over the mean ceiling just before and after it%s\n",
+           drifts(m) ? "" : "; the device is taken not to drift");
+    print_ceilings(m);
     if (b->o->synthetic && b->routing.n_expert > 0)
         printf("routing: 8 tokens touch %.0f %% of the experts that independent routing would\n",
                b->routing.distinct * 100);
@@ -275,9 +303,14 @@ static void put_run(const bench *b, const lg_bench_run *r, lg_buf *out)
     (void)lg_buf_addf(
         out,
         "{\"phase\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"tok_s\": %.6g, \"tok_s_min\": %.6g, "
-        "\"tok_s_max\": %.6g, \"bytes_per_token\": %.0f, \"gbs\": %.6g, \"gops\": %.6g, \"roofline\": %.6g",
+        "\"tok_s_max\": %.6g, \"bytes_per_token\": %.0f, \"gbs\": %.6g, \"gops\": %.6g, \"roofline\": %.6g, "
+        "\"roofline_around\": %.6g, \"roofline_around_min\": %.6g, \"roofline_around_max\": %.6g, \"reps\": [",
         r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens, r->median, r->min,
-        r->max, token_bytes(r), r->gbs, r->gops, r->roofline);
+        r->max, token_bytes(r), r->gbs, r->gops, r->roofline, r->around, r->around_min, r->around_max);
+    for (int i = 0; i < r->n_rep; i++)
+        (void)lg_buf_addf(out, "%s{\"tok_s\": %.6g, \"ceiling\": %.6g, \"roofline\": %.6g}",
+                          i > 0 ? ", " : "", r->rep[i].tok_s, r->rep[i].ceiling / 1e9, r->rep[i].ratio);
+    (void)lg_buf_addz(out, "]");
     if (b->o->phases) {
         (void)lg_buf_addz(out, ", \"seconds\": {");
         for (int i = 0; i < r->n_op; i++)

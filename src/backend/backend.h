@@ -205,10 +205,15 @@ struct lg_backend {
      * back. */
     void (*discard)(lg_backend *b, const lg_mem *m, size_t off, size_t bytes);
     const lg_images *images; /* NULL: what the host and the device use is one memory */
-    /* this device's ceilings, measured now (about a second each): read bandwidth in bytes/s, and operations/s
-     * (two per multiply-add) of the instruction that prefill kernels use */
+    /* this device's ceilings, measured now (about a second each), the best of several short passes: read
+     * bandwidth in bytes/s, and operations/s (two per multiply-add) of the instruction that prefill kernels
+     * use */
     double (*measure_bandwidth)(lg_backend *b);
     double (*measure_compute)(lg_backend *b);
+    /* the same two as a mean over `seconds`: what a device that others share gives at this time. NULL: it
+     * does not drift, and the two above tell enough */
+    double (*sustained_bandwidth)(lg_backend *b, double seconds);
+    double (*sustained_compute)(lg_backend *b, double seconds);
     /* time spent per kind of op since the last reset, or NULL when the backend cannot tell */
     void (*phases)(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds),
                    void *ctx);

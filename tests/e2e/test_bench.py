@@ -5,7 +5,8 @@ import json
 import lib
 from lib import Case, Terminal, model, run
 
-KEYS = ["phase", "depth", "tokens", "tok_s", "tok_s_min", "tok_s_max", "bytes_per_token", "gbs", "gops", "roofline"]
+KEYS = ["phase", "depth", "tokens", "tok_s", "tok_s_min", "tok_s_max", "bytes_per_token", "gbs", "gops", "roofline",
+        "roofline_around", "roofline_around_min", "roofline_around_max", "reps"]
 QUICK = ["-t", "1", "--reps", "1", "--warmup", "0", "--prompt", "40", "--gen", "6"]
 
 
@@ -33,6 +34,21 @@ class Bench(Case):
             over = r["gops"] / out["compute_gops"] if r["phase"] == "prefill" else r["gbs"] / out["bandwidth_gbs"]
             self.assertAlmostEqual(r["roofline"], over, delta=over * 1e-3)
 
+    def test_ceilings_around(self):
+        """Each repetition is held to the ceiling around it, which is never above the best of the run."""
+        out = self.report("--reps", "3", "--depth", "0,300")
+        for r in out["runs"]:
+            best, achieved = (out["compute_gops"], r["gops"]) if r["phase"] == "prefill" else (out["bandwidth_gbs"], r["gbs"])
+            self.assertEqual(len(r["reps"]), 3)
+            for rep in r["reps"]:
+                self.assertEqual(list(rep), ["tok_s", "ceiling", "roofline"])
+                self.assertTrue(0 < rep["ceiling"] <= best * 1.001)
+                self.assertAlmostEqual(rep["roofline"] * rep["ceiling"], achieved * rep["tok_s"] / r["tok_s"],
+                                       delta=achieved * rep["tok_s"] / r["tok_s"] * 1e-3)
+            ratios = sorted(rep["roofline"] for rep in r["reps"])
+            self.assertEqual([r["roofline_around_min"], r["roofline_around"], r["roofline_around_max"]], ratios)
+            self.assertEqual(r["tok_s"], sorted(rep["tok_s"] for rep in r["reps"])[1])
+
     def test_bytes_follow_depth_and_type(self):
         """One layer of the model sees everything, the other a window of 512; a position takes 256 bytes of f16 in each."""
         runs = {t: self.report("--depth", "0,2000,3000", "--kv-type", t, "--prompt", "0", "--phases")["runs"]
@@ -52,6 +68,7 @@ class Bench(Case):
         r = run("bench", "-m", model(), *QUICK, "--quiet")
         text = r.stdout.decode()
         self.assertIn("of ceiling", text)
+        self.assertIn("around it (min to max)", text)
         self.assertEqual(len([line for line in text.split("\n") if line.startswith(("prefill ", "decode "))]), 2)
 
     def test_words(self):

@@ -95,6 +95,7 @@ static lg_status cpu_prepare(lg_backend *b, const lg_limits *lim, lg_err *err)
     }
     lg_cpu_mem_free(&c->scratch);
     lg_cpu_mem_free(&c->rope_mem);
+    lg_cpu_mem_free(&c->probe);
     c->scratch = scratch;
     c->rope_mem = rope;
     c->lim = both;
@@ -396,9 +397,19 @@ static double cpu_measure_bandwidth(lg_backend *b)
     return lg_cpu_measure_bandwidth((lg_cpu *)b);
 }
 
+static double cpu_sustained_bandwidth(lg_backend *b, double seconds)
+{
+    return lg_cpu_sustained_bandwidth((lg_cpu *)b, seconds);
+}
+
 static double cpu_measure_compute(lg_backend *b)
 {
     return lg_cpu_measure_compute((lg_cpu *)b);
+}
+
+static double cpu_sustained_compute(lg_backend *b, double seconds)
+{
+    return lg_cpu_sustained_compute((lg_cpu *)b, seconds);
 }
 
 static void cpu_phases(lg_backend *b, bool reset, void (*each)(void *ctx, const char *op, double seconds),
@@ -420,6 +431,7 @@ static void cpu_destroy(lg_backend *b)
     lg_pool_destroy(c->pool);
     lg_cpu_mem_free(&c->scratch);
     lg_cpu_mem_free(&c->rope_mem);
+    lg_cpu_mem_free(&c->probe);
     free(c);
 }
 
@@ -522,6 +534,8 @@ lg_status lg_cpu_backend_create(const lg_backend_params *p, lg_backend **out, lg
                            .discard = cpu_discard,
                            .measure_bandwidth = cpu_measure_bandwidth,
                            .measure_compute = cpu_measure_compute,
+                           .sustained_bandwidth = cpu_sustained_bandwidth,
+                           .sustained_compute = cpu_sustained_compute,
                            .phases = cpu_phases};
     describe(c);
     *out = &c->base;

@@ -53,6 +53,7 @@ typedef struct lg_cpu {
     lg_limits lim;    /* zero before prepare */
     lg_mem scratch;   /* 64-byte aligned; see lg_cpu_scratch */
     lg_mem rope_mem;
+    lg_mem probe;     /* measure.c's buffer; empty until something is measured */
     lg_cpu_rope rope[LG_CPU_ROPES];
 
     lg_step step;     /* copy of the step between begin and end */
@@ -151,7 +152,11 @@ size_t lg_cpu_pack_bytes(const lg_cpu *c, const lg_source *src, lg_use use);
 void lg_cpu_unpack_row(const lg_cpu *c, const lg_weight *w, int row, float *dst);
 
 /* ---- measure.c ---- */
+/* The best of several passes of a few milliseconds; the mean over so many seconds, at least one pass. 0 when
+ * there is no memory for the buffer, which stays in c->probe. */
 double lg_cpu_measure_bandwidth(lg_cpu *c);
+double lg_cpu_sustained_bandwidth(lg_cpu *c, double seconds);
 double lg_cpu_measure_compute(lg_cpu *c);
+double lg_cpu_sustained_compute(lg_cpu *c, double seconds);
 
 #endif
