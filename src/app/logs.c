@@ -141,7 +141,6 @@ static void on_record(void *ctx, lg_log_level level, const char *line)
 {
     sink *s = ctx;
     char ts[40];
-    ssize_t n;
     lg_buf b;
 
     (void)level;
@@ -159,9 +158,7 @@ static void on_record(void *ctx, lg_log_level level, const char *line)
     }
     if (s->file && s->fd >= 0 && s->size > 0 && s->size + b.n > s->max)
         rotate(s);
-    n = write(s->fd >= 0 ? s->fd : STDERR_FILENO, b.p, b.n);
-    if (n > 0)
-        s->size += (size_t)n;
+    s->size += lg_log_write(s->fd >= 0 ? s->fd : STDERR_FILENO, b.p, b.n);
     lg_buf_free(&b);
 }
 

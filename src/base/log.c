@@ -3,10 +3,13 @@
  * caller's stack and handed over under a lock, so records of different threads never mix and a sink needs no
  * lock of its own.
  *
- * Surprise: because of that lock a sink must not log.
+ * Surprise: because of that lock a sink must not log, and one that waits makes all threads wait. So nobody
+ * waits long for whoever reads the log: a terminal that was stopped with Ctrl-S must not stop a server.
  */
 #include "base/log.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -17,12 +20,17 @@
 
 #include "base/str.h"
 
-enum { LINE_MAX_BYTES = 1024 };
+enum {
+    LINE_MAX_BYTES = 1024,
+    PATIENCE_MS = 200, // with a pipe or a terminal that takes nothing, before records are left out
+};
 
 static atomic_int g_level = LG_LOG_WARN;
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static lg_log_sink g_sink;
 static void *g_sink_ctx;
+static size_t g_lost; // records since the last that was written
+static bool g_stuck;
 
 void lg_log_set_level(lg_log_level level)
 {
@@ -70,6 +78,47 @@ static size_t prefix(char *out, size_t size, lg_log_level level, const char *are
     return n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
 }
 
+size_t lg_log_write(int fd, const char *text, size_t n)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    ssize_t written;
+    int ready;
+
+    do // a pipe that is ready takes a page at once
+        ready = poll(&p, 1, g_stuck ? 0 : PATIENCE_MS);
+    while (ready < 0 && errno == EINTR);
+    g_stuck = ready == 0;
+    if (g_stuck) {
+        g_lost++;
+        return 0;
+    }
+    written = write(fd, text, n); // a log that cannot be written has nowhere to say so
+    return written > 0 ? (size_t)written : 0;
+}
+
+// `line` has room for a newline. Under the lock.
+static void hand_over(lg_log_level level, char *line, size_t n)
+{
+    if (g_sink) {
+        line[n] = 0;
+        g_sink(g_sink_ctx, level, line);
+    } else {
+        line[n] = '\n';
+        (void)lg_log_write(STDERR_FILENO, line, n + 1);
+    }
+}
+
+static void tell_lost(void)
+{
+    char line[128];
+    size_t lost = g_lost, n = prefix(line, sizeof line - 1, LG_LOG_WARN, "log", "lost");
+
+    (void)snprintf(line + n, sizeof line - 1 - n, " records=%zu", lost);
+    g_lost = 0;
+    hand_over(LG_LOG_WARN, line, strlen(line));
+    g_lost = g_stuck ? lost : 0;
+}
+
 void lg_log(lg_log_level level, const char *area, const char *event, const char *fmt, ...)
 {
     char line[LINE_MAX_BYTES + 1]; // one more for the newline of the default sink
@@ -87,16 +136,10 @@ void lg_log(lg_log_level level, const char *area, const char *event, const char 
             n = (size_t)more < LINE_MAX_BYTES - n ? n + (size_t)more : LINE_MAX_BYTES - 1;
     }
     n = clean(line, n);
-    line[n] = 0;
 
     (void)pthread_mutex_lock(&g_lock);
-    if (g_sink) {
-        g_sink(g_sink_ctx, level, line);
-    } else {
-        line[n] = '\n';
-        // a log that cannot be written has nowhere to say so
-        ssize_t written = write(STDERR_FILENO, line, n + 1);
-        (void)written;
-    }
+    if (g_lost > 0)
+        tell_lost();
+    hand_over(level, line, n);
     (void)pthread_mutex_unlock(&g_lock);
 }

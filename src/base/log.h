@@ -24,6 +24,10 @@ typedef void (*lg_log_sink)(void *ctx, lg_log_level level, const char *line);
 
 void lg_log_set_level(lg_log_level level); /* default LG_LOG_WARN */
 void lg_log_set_sink(lg_log_sink sink, void *ctx); /* NULL restores stderr */
+/* For a sink: writes a whole line, newline included, and returns what was taken. When nothing is taken for a
+ * moment (a stopped terminal, a pipe that nobody reads) the record is counted as lost instead; the next one
+ * that gets through is preceded by their number. */
+size_t lg_log_write(int fd, const char *text, size_t n);
 bool lg_log_on(lg_log_level level);
 void lg_log(lg_log_level level, const char *area, const char *event, const char *fmt, ...) LG_PRINTF(4, 5);
 

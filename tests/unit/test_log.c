@@ -4,6 +4,7 @@
  */
 #include "check.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -159,11 +160,46 @@ static void standard_error(void **state)
     (void)close(saved);
 }
 
+// A reader that does not read costs a moment once, not the process; and hears of it later.
+static void nobody_reads(void **state)
+{
+    static char text[1 << 20];
+    int ends[2], saved = dup(STDERR_FILENO), lines = 0;
+    size_t got = 0;
+    ssize_t r;
+    unsigned lost = 0;
+
+    (void)state;
+    assert_true(saved >= 0 && pipe(ends) == 0);
+    assert_int_equal(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+    lg_log_set_level(LG_LOG_INFO);
+    for (int i = 0; i < 4000; i++)
+        LG_INFO("a", "b", "number=%d %0100d", i, 0);
+    assert_true(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+    while ((r = read(ends[0], text + got, sizeof text - 1 - got)) > 0)
+        got += (size_t)r;
+    LG_INFO("a", "b", "number=%d", 4000);
+    while ((r = read(ends[0], text + got, sizeof text - 1 - got)) > 0)
+        got += (size_t)r;
+    (void)dup2(saved, STDERR_FILENO);
+    (void)close(saved);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    text[got] = '\0';
+    for (const char *p = text; (p = strchr(p, '\n')); p++)
+        lines++;
+    assert_non_null(strstr(text, " warn log lost records="));
+    assert_int_equal(sscanf(strstr(text, " lost "), " lost records=%u", &lost), 1);
+    assert_int_equal(lines + (int)lost, 4000 + 2); // the last record, and the one that tells
+    assert_non_null(strstr(text, "number=4000\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(record),      cmocka_unit_test(levels),  cmocka_unit_test(cleaned),
         cmocka_unit_test(long_record), cmocka_unit_test(threads), cmocka_unit_test(standard_error),
+        cmocka_unit_test(nobody_reads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
