@@ -1,7 +1,8 @@
 #!/bin/sh
 # The rules that a script can see:
 #   sources   no getenv outside base/settings.c, no tabs, trailing blanks or lines past 110 columns, no notes that
-#             something is missing, headers guarded by their own name, each file opened by a comment that says what it is for
+#             something is missing, headers guarded by their own name, each file opened by a comment that says what it is for, no
+#             loop that a compiler of ours cannot take
 #   objects   (BUILD given) an ISA kernel file exports exactly one symbol, its lg_cpu_*init_*; everything else that is
 #             exported begins with lg_
 #
@@ -33,6 +34,15 @@ FILENAME ~ /^src.*\.h$/ && /^#ifndef/ && guard == "" {
 /[ \t]$/ { fault("blanks at the end of the line") }
 /getenv[ \t]*\(/ && FILENAME != "src/base/settings.c" && FILENAME ~ /^src/ { fault("getenv belongs in base/settings.c") }
 /(^|[^A-Za-z])(TODO|FIXME|XXX)([^A-Za-z]|$)/ { fault("an admission that something is missing") }
+/[^A-Za-z_]fm(ax|in)\(.*\(double\)/ {
+    into = $0 # what the line assigns to, and the first value that it compares
+    sub(/ *=.*/, "", into)
+    sub(/.*[ (*]/, "", into)
+    first = $0
+    sub(/.*[^A-Za-z_]fm(ax|in)\(/, "", first)
+    sub(/,.*/, "", first)
+    if (into == first) fault("a running fmax of widened floats stops gcc 12 for arm64 (internal error): compare with ? :")
+}
 /[^a-zA-Z_](alloca|gets|sprintf|strtok)[ \t]*\(/ && FILENAME ~ /^src/ { fault("a function that is not used here") }
 {
     columns = $0

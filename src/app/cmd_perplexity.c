@@ -53,7 +53,7 @@ static double nll_of(const float *row, int vocab, int32_t id)
     double max = -INFINITY, sum = 0;
 
     for (int i = 0; i < vocab; i++)
-        max = fmax(max, (double)row[i]);
+        max = (double)row[i] > max ? (double)row[i] : max; // not fmax: tools/check-style.sh
     for (int i = 0; i < vocab; i++)
         sum += exp((double)row[i] - max);
     return max + log(sum) - (double)row[id];

@@ -197,7 +197,7 @@ static void topk_once(gpu *g, int vocab, int rows, int k, int style)
         for (int i = 0; i < vocab; i++) {
             if (!(mask[r * words + i / 32] >> i % 32 & 1))
                 row[i] = -INFINITY;
-            max = fmax(max, (double)row[i]);
+            max = (double)row[i] > max ? (double)row[i] : max;
             order[i] = i;
         }
         for (int i = 0; i < vocab; i++)

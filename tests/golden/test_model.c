@@ -95,6 +95,14 @@ static size_t count_of(const golden *g, const char *key)
     return lg_json_len(lg_json_get(lg_json_root(g->doc), key));
 }
 
+// The larger one of `max` and the distance of two values; what is no number is the largest.
+static double farther(double max, float got, double want)
+{
+    double d = fabs((double)got - want);
+
+    return d <= max ? max : d;
+}
+
 static lg_status compare_layers(run *r, size_t first, size_t n, lg_err *err)
 {
     const npy *want = &r->g->l_out;
@@ -108,8 +116,8 @@ static lg_status compare_layers(run *r, size_t first, size_t n, lg_err *err)
             const float *got;
             LG_TRY(lg_engine_layer_rows(r->e, (int)l, pos, 1, &got, err));
             for (size_t i = 0; i < hidden; i++)
-                r->layer_max = fmax(r->layer_max, fabs((double)got[i] -
-                                                       (double)want->f[(l * want->dim[1] + p) * hidden + i]));
+                r->layer_max =
+                    farther(r->layer_max, got[i], (double)want->f[(l * want->dim[1] + p) * hidden + i]);
         }
     }
     return LG_OK;
@@ -125,7 +133,7 @@ static lg_status compare_routes(run *r, size_t first, size_t n, lg_err *err)
         LG_TRY(lg_engine_route_rows(r->e, int_at(r->g, "router_layers", l), first, n, &ids, &w, err));
         for (size_t i = 0; i < n * k; i++) {
             r->wrong_experts += ids[i] != want[i];
-            r->weight_max = fmax(r->weight_max, fabs((double)w[i] - (double)want_w[i]));
+            r->weight_max = farther(r->weight_max, w[i], (double)want_w[i]);
         }
     }
     return LG_OK;
@@ -202,8 +210,8 @@ static distance measure(const float *got, const float *want, size_t rows, size_t
     for (size_t r = 0; r < rows; r++) {
         row_max[r] = 0;
         for (size_t i = 0; i < vocab; i++) {
-            double diff = fabs((double)got[r * vocab + i] - (double)want[r * vocab + i]);
-            row_max[r] = diff <= row_max[r] ? row_max[r] : diff; // NaN wins
+            double diff = (double)got[r * vocab + i] - (double)want[r * vocab + i];
+            row_max[r] = farther(row_max[r], got[r * vocab + i], (double)want[r * vocab + i]);
             sum += diff * diff;
         }
         d.max = row_max[r] <= d.max ? d.max : row_max[r];
@@ -234,7 +242,7 @@ static int exact_rows(const golden *g, lg_engine *e, lg_err *err)
         for (size_t row = 0; row < PROMPT; row++) {
             double max = 0;
             for (size_t i = 0; i < vocab; i++)
-                max = fmax(max, fabs((double)r.logits[row * vocab + i] - g->rounded[(at + row) * vocab + i]));
+                max = farther(max, r.logits[row * vocab + i], g->rounded[(at + row) * vocab + i]);
             same += max < 1e-4;
         }
     }

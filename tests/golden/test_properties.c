@@ -105,8 +105,10 @@ static double far_apart(const float *a, const float *b, int from, int to)
 {
     double max = 0;
 
-    for (int i = from * V; i < to * V; i++)
-        max = fmax(max, fabs((double)a[i] - (double)b[i]));
+    for (int i = from * V; i < to * V; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        max = d <= max ? max : d; // NaN wins
+    }
     return max;
 }
 
@@ -164,7 +166,8 @@ static double row_error(const float *got, const double *want)
     double diff = 0, size = 0;
 
     for (int i = 0; i < V; i++) {
-        diff = fmax(diff, fabs((double)got[i] - want[i]));
+        double d = fabs((double)got[i] - want[i]);
+        diff = d > diff ? d : diff;
         size = fmax(size, fabs(want[i]));
         if (!isfinite(got[i]))
             return INFINITY;

@@ -47,8 +47,10 @@ static double min_part(const problem *p, const uint8_t *row, int r)
     if (!lg_run_has_min(p->type))
         return 0.0;
     lg_terms_get(p->type, row, r, &terms);
-    for (int g = 0; g < (lg_run_elems(p->type) + 15) / 16; g++)
-        most = fmax(most, fabs((double)terms.m * terms.min[g]));
+    for (int g = 0; g < (lg_run_elems(p->type) + 15) / 16; g++) {
+        double part = fabs((double)terms.m * terms.min[g]);
+        most = part > most ? part : most;
+    }
     return most;
 }
 

@@ -67,6 +67,10 @@ printf 'int x; // %0110d\n' 1 | put gguf/s.c
 expect bad '120 columns; 110 are allowed' "$tools/check-style.sh" '' "$dir"
 printf '// %s: later\n' TODO | put gguf/s.c
 expect bad 'something is missing' "$tools/check-style.sh" '' "$dir"
+printf '        max = fmax(max, (double)row[i]);\n' | put gguf/s.c
+expect bad 'stops gcc 12' "$tools/check-style.sh" '' "$dir"
+printf '        max = fmax(0, (double)row[i]);\n' | put gguf/s.c
+expect ok '0 faults' "$tools/check-style.sh" '' "$dir"
 printf 'int x;\n' > "$dir/src/gguf/s.c"
 expect bad 'begins with a comment' "$tools/check-style.sh" '' "$dir"
 rm "$dir/src/gguf/s.c"

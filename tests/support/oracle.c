@@ -262,9 +262,11 @@ static double choose(const lg_hparams *hp, const double *z, const float *bias, i
     }
     for (int k = 0; k < hp->n_expert_used; k++)
         w[k] = (hp->route_norm ? w[k] / fmax(sum, 0x1p-14) : w[k]) * (double)hp->route_scale;
-    for (int e = 0; e < hp->n_expert; e++)
-        if (!taken[e])
-            best_left = fmax(best_left, p[e] + (double)bias[e]);
+    for (int e = 0; e < hp->n_expert; e++) {
+        double score = p[e] + (double)bias[e];
+        if (!taken[e] && score > best_left)
+            best_left = score;
+    }
     return last - best_left;
 }
 
