@@ -84,7 +84,7 @@ class Routes(lib.Case):
                 c.send(b"10000\r\n" + b"x" * 65536 + b"\r\n")
             c.send(b"0\r\n\r\n")
             self.assertEqual(c.response().status, 413)
-        self.assertLess(self.s.rss() - before, 8 << 20)
+        self.assertLess(self.s.rss() - before, 32 << 20)  # of 100 MiB; a thread's memory may come in large pages
 
     def test_chunked_and_continue(self):
         body = json.dumps(chat(max_tokens=300)).encode()
@@ -97,12 +97,12 @@ class Routes(lib.Case):
             self.assertEqual(c.response().json()["choices"][0]["message"]["content"], lib.ANSWER)
         with self.s.client() as c:
             c.request("POST", "/v1/chat/completions", headers={"Expect": "100-continue", "Content-Length": str(len(body))})
-            self.assertEqual(c.head(5).status, 100)
+            self.assertEqual(c.head().status, 100)
             c.send(body)
             self.assertEqual(c.response().status, 200)
         with self.s.client() as c:  # refused before the body is sent
             c.request("POST", "/v1/chat/completions", headers={"Expect": "100-continue", "Content-Length": "99999999"})
-            self.assertEqual(c.head(5).status, 413)
+            self.assertEqual(c.head().status, 413)
 
     def test_headers_limit(self):
         r = self.s.ask("GET", "/health", headers={"X-Long": "x" * 70000})
@@ -122,12 +122,14 @@ class Routes(lib.Case):
                 self.assertEqual(c.response().status, 404)
 
     def test_telemetry_storm(self):
-        with self.s.client() as c:
-            start = time.monotonic()
-            for _ in range(1000):
-                c.request("POST", "/api/event_logging/batch", {"events": []})
-                self.assertEqual(c.response().status, 404)
-            self.assertLess(time.monotonic() - start, 10)
+        def storm():
+            with self.s.client() as c:
+                start = time.monotonic()
+                for _ in range(1000):
+                    c.request("POST", "/api/event_logging/batch", {"events": []})
+                    self.assertEqual(c.response().status, 404)
+                return time.monotonic() - start
+        self.soon(storm, 10)
         self.assertLessEqual(self.s.log().count("unknown-path"), 1)
 
     def test_closed_right_after_the_headers(self):
@@ -147,7 +149,7 @@ class Routes(lib.Case):
             with self.s.client() as c:
                 c.send(data)
                 c.socket.shutdown(socket.SHUT_WR)
-                self.assertTrue(c.closed(10), data)
+                self.assertTrue(c.closed(), data)
         self.assertEqual(self.s.ask("GET", "/health").status, 200)
 
 
@@ -252,10 +254,10 @@ class Limits(lib.Case):
                 c.request("GET", "/health")
                 self.assertEqual(c.response().status, 200)
             with s.client() as c:
-                self.assertTrue(c.closed(5))
+                self.assertTrue(c.closed())
             for c in held:
                 c.socket.close()
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while True:
                 try:
                     self.assertEqual(s.ask("GET", "/health").status, 200)
@@ -271,12 +273,13 @@ class Limits(lib.Case):
                 done.result()
 
     def slow_peers(self):
-        """Headers that do not end and a body that pauses are answered with 408 after 30 seconds, also a trickle."""
+        """Headers that do not end and a body that pauses are answered with 408 after 30 seconds, also a trickle. Nothing
+        is too early; on a busy machine it may be late."""
         def trickle(s):
             with s.client() as c:
                 c.send(b"GET /health HTTP/1.1\r\n")
                 start = time.monotonic()
-                while time.monotonic() - start < 45:
+                while time.monotonic() - start < 120:
                     try:
                         c.send(b"X-Slow: 1\r\n")
                     except ConnectionError:
@@ -294,18 +297,18 @@ class Limits(lib.Case):
                 c.request("POST", "/v1/chat/completions", headers={"Content-Length": "1000"})
                 c.send(b"{")
                 start = time.monotonic()
-                r = c.response(45)
-                self.assertTrue(c.closed(5))
+                r = c.response(120)
+                self.assertTrue(c.closed())
                 return r, time.monotonic() - start
 
         with Server("plain") as s, concurrent.futures.ThreadPoolExecutor() as pool:
             slow, paused = pool.submit(trickle, s), pool.submit(pause, s)
             data, took = slow.result()
             self.assertIn(b"408", data)
-            self.assertTrue(28 < took < 40, took)
+            self.assertGreater(took, 28)
             r, took = paused.result()
             self.assertEqual((r.status, r.error()["code"]), (408, "request_timeout"))
-            self.assertTrue(28 < took < 40, took)
+            self.assertGreater(took, 28)
             self.assertEqual(s.ask("GET", "/health").status, 200)
 
     def stopped_server(self):
@@ -323,10 +326,10 @@ class Limits(lib.Case):
             body.send(text[10:])
             kept.request("GET", "/health")
             s.signal(signal.SIGCONT)
-            self.assertEqual(kept.response(20).status, 200)
+            self.assertEqual(kept.response().status, 200)
             s.wait_log("info server paused seconds=")
             running.socket.close()
-            r = body.response(20)
+            r = body.response()
             self.assertEqual((r.status, r.json()["usage"]["completion_tokens"]), (200, 3))
 
     def deaf_and_idle_peers(self):
@@ -338,11 +341,11 @@ class Limits(lib.Case):
             deaf.request("POST", "/v1/chat/completions", chat(stream=True))
             idle.request("GET", "/health")
             self.assertEqual(idle.response().status, 200)
-            s.wait_log("client-takes-nothing", 120)
-            self.assertTrue(55 < time.monotonic() - start < 90)
-            s.wait_log("http done .*status=499", 20)
-            self.assertTrue(idle.closed(60))
-            self.assertTrue(70 < time.monotonic() - start < 100)
+            s.wait_log("client-takes-nothing", 240)
+            self.assertGreater(time.monotonic() - start, 55)
+            s.wait_log("http done .*status=499")
+            self.assertTrue(idle.closed(240))
+            self.assertGreater(time.monotonic() - start, 70)
 
     def test_port_in_use(self):
         with Server("plain") as s:
@@ -351,7 +354,8 @@ class Limits(lib.Case):
 
     def test_words(self):
         self.one_line(lib.run("serve", "-m", lib.model(), "--tls-cert", "/dev/null"), 2, "--tls-key")
-        self.one_line(lib.run("serve", "-m", lib.model(), "--host", "no.such.host.invalid"), 1, "no.such.host.invalid")
+        nowhere = "x" * 64 + ".invalid"  # a label that is too long: no name server is asked
+        self.one_line(lib.run("serve", "-m", lib.model(), "--host", nowhere), 1, nowhere)
         self.assertEqual(lib.run("--no-such-flag").returncode, 2)
 
 
@@ -373,27 +377,27 @@ class Looking(lib.Case):
             c.request("POST", "/v1/chat/completions", chat("a secret", stream=True))
             c.head()
             s.wait_phase("decode")
-            times, seen = [], []
-            while len(times) < 8:
-                (_, data), = frames(w.chunk(5))
-                times.append(time.monotonic())
-                seen.append(json.loads(data)["job"])
+            seen = []
+            while len(seen) < 8:
+                (_, data), = frames(w.chunk())
                 self.assertNotIn("secret", data)
-            self.assertGreater(times[-1] - times[1], 6 * 0.2)  # at most four a second
-            self.assertEqual(seen[-1]["phase"], "decode")
-            self.assertGreater(seen[-1]["think"] + seen[-1]["answer"], seen[-3]["think"] + seen[-3]["answer"])
+                if json.loads(data)["job"]["phase"] == "decode":
+                    seen.append(json.loads(data)["job"])
+            # at most four a second, as the server's clock has it
+            self.assertGreater(seen[-1]["running_s"] - seen[0]["running_s"], 7 * 0.24)
+            self.assertGreater(seen[-1]["think"] + seen[-1]["answer"], seen[0]["think"] + seen[0]["answer"])
             watchers[1].reset()  # makes room for another one
             c.socket.close()
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while s.ask("HEAD", "/lagoon/v1/events").status != 200:
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.05)
             s.wait_phase("idle")
-            (_, data), = frames(w.chunk(5))
+            (_, data), = frames(w.chunk())
             s.signal()
-            while w.chunk(10):  # ends properly with the server
+            while w.chunk():  # ends properly with the server
                 pass
-            self.assertEqual(s.wait(5), 0)
+            self.assertEqual(s.wait(), 0)
 
     def test_status_and_slots(self):
         with Server("plain") as s:
@@ -490,18 +494,22 @@ class Tls(lib.Case):
             self.skipTest("no openssl program that makes a certificate")
         with Server("loop", "--tls-cert", cert, "--tls-key", key, tls=True) as s:
             self.assertEqual(s.ask("GET", "/health").json(), {"status": "ok"})
-            with s.client() as c:  # a client that goes away frees the engine
-                c.request("POST", "/v1/chat/completions", chat(stream=True))
-                self.assertEqual(c.head().status, 200)
-                s.wait_phase("decode")
-                start = time.monotonic()
-            s.wait_log(r"http done .*status=499")
-            s.wait_phase("idle")
-            self.assertLess(time.monotonic() - start, 2)
+            def act():  # a client that goes away frees the engine
+                gone = s.log().count("status=499")
+                with s.client() as c:
+                    c.request("POST", "/v1/chat/completions", chat(stream=True))
+                    self.assertEqual(c.head().status, 200)
+                    s.wait_phase("decode")
+                    start = time.monotonic()
+                s.wait_log(r"http done .*status=499", count=gone + 1)
+                s.wait_phase("idle")
+                return time.monotonic() - start
+            self.soon(act, 2)
+            gone = s.log().count("status=499")
             with s.client() as c:
                 c.request("POST", "/v1/chat/completions", chat())  # not streamed
                 s.wait_phase("decode")
-            s.wait_log(r"http done .*status=499", count=2)
+            s.wait_log(r"http done .*status=499", count=gone + 1)
 
 
 if __name__ == "__main__":
