@@ -12,6 +12,7 @@ from lib import ANSWER, STORY, THOUGHT, Case, Terminal, model, run
 
 STATE = os.path.join(lib.PLACE, "state")
 ENV = {"XDG_STATE_HOME": STATE, "NO_COLOR": "1"}
+PROMPT = "\x1b[?2004h> "  # the line editor listens; what is drawn again while it edits does not begin so
 
 
 def chat(text, *words, name="plain"):
@@ -33,7 +34,7 @@ class Pipe(Case):
         p.stdin.flush()
         self.assertEqual(p.stdout.read(4), STORY[:4].encode())
         p.stdout.close()
-        self.assertEqual(p.wait(timeout=30), 0)
+        self.assertEqual(p.wait(timeout=300), 0)
         self.assertEqual(p.stderr.read(), b"")
         p.stdin.close()
         p.stderr.close()
@@ -45,7 +46,7 @@ class Pipe(Case):
         p.stdin.flush()
         p.stdout.read(4)
         p.send_signal(signal.SIGINT)
-        p.communicate(timeout=30)
+        p.communicate(timeout=300)
         self.assertEqual(p.returncode, 130)
 
     def test_unknown_command_sends_nothing(self):
@@ -165,7 +166,7 @@ class Files(Case):
 class Screen(Case):
     def start(self, name="plain", *words):
         t = Terminal("chat", "-m", model(name), *words, env=ENV)
-        t.expect("> ")
+        t.expect(PROMPT)
         return t
 
     def leave(self, t):
@@ -176,7 +177,7 @@ class Screen(Case):
         """What the model was sent last, from /raw."""
         t.send("/raw\r")
         t.expect("/raw\r\n")
-        text = t.expect("\r\n\x1b[?2004h> ").decode()
+        text = t.expect("\r\n" + PROMPT).decode()
         return text.replace("\r\n", "\n").rsplit("<user>", 1)[1].split("</user>")[0]
 
     def test_typed_message_thinking_and_footer(self):
@@ -185,7 +186,7 @@ class Screen(Case):
         t.expect("thinking\r\n| Plan: look at the file.\r\n| Then answer.\r\nthought ~")
         t.expect("Done.\r\n")
         t.expect(" thinking  ")
-        t.expect("> ")
+        t.expect(PROMPT)
         self.assertEqual(self.asked(t), "hi")
         self.leave(t)
 
@@ -196,7 +197,7 @@ class Screen(Case):
             time.sleep(0.15)
         t.send("four\r")
         t.expect("Done.")
-        t.expect("> ")
+        t.expect(PROMPT)
         self.assertEqual(self.asked(t), "one\ntwo\nthree\nfour")
         self.leave(t)
 
@@ -207,14 +208,14 @@ class Screen(Case):
         self.assertNotIn(b"thinking", t.seen)
         t.send("\r")
         t.expect("Done.")
-        t.expect("> ")
+        t.expect(PROMPT)
         self.assertEqual(self.asked(t), "one é\n漢 two\n")
         self.leave(t)
 
     def test_long_paste_is_one_word_and_arrives_whole(self):
         lines = [f"{i}é漢" if i % 50 == 0 else "" for i in range(5001)]
         t = Terminal("chat", "-m", model(), "-c", "262144", env=ENV)
-        t.expect("> ")
+        t.expect(PROMPT)
         t.send("\x1b[200~" + "\r".join(lines) + "\x1b[201~")
         t.expect("[paste 1: 5,001 lines, ")
         t.send("\x1b[200~x\ry\rz\rw\x1b[201~")
@@ -223,7 +224,7 @@ class Screen(Case):
         time.sleep(0.2)
         t.send("\r")
         t.expect("Done.", seconds=300)
-        t.expect("> ")
+        t.expect(PROMPT)
         self.assertEqual(self.asked(t), "\n".join(lines) + " tail")
         self.leave(t)
 
@@ -248,12 +249,12 @@ class Screen(Case):
         t.expect("story")
         t.send("\x03")
         t.expect("[stopped]")
-        t.expect("> ")
+        t.expect(PROMPT)
         t.send("/set max_tokens 20\r")
-        t.expect("> ")
+        t.expect(PROMPT)
         t.send("/continue\r")
         t.expect("[limit reached]")
-        t.expect("> ")
+        t.expect(PROMPT)
         self.leave(t)
 
     def test_control_c_before_the_answer_brings_the_message_back(self):
@@ -269,7 +270,7 @@ class Screen(Case):
         t.expect("[paste 1: 100 lines, 60.1 kB] why?")
         t.send("\x15/raw\r")
         t.expect("/raw\r\n")
-        self.assertNotIn(b"<user>", t.expect("\r\n\x1b[?2004h> "))
+        self.assertNotIn(b"<user>", t.expect("\r\n" + PROMPT))
         self.leave(t)
 
     def test_stopped_answer_leaves_the_cache_warm(self):
@@ -278,13 +279,13 @@ class Screen(Case):
         t.expect("story told")
         t.send("\x03")
         t.expect("cached 0 %")
-        t.expect("> ")
+        t.expect(PROMPT)
         t.send("and?\r")
         t.expect("never ending")
         t.send("\x03")
         t.expect("cached ")
         self.assertGreaterEqual(int(t.expect(" %")), 95)
-        t.expect("> ")
+        t.expect(PROMPT)
         self.leave(t)
 
     def test_completion_and_nearest_word(self):
@@ -294,22 +295,22 @@ class Screen(Case):
         t.expect("tem ")
         t.send("\x15/cpy\r")
         t.expect("did you mean '/copy'")
-        t.expect("> ")
+        t.expect(PROMPT)
         self.leave(t)
 
     def test_history_file(self):
         t = self.start()
         t.send("remember me\r")
         t.expect("Done.")
-        t.expect("> ")
+        t.expect(PROMPT)
         t.send(" not me\r")
         t.expect("Done.")
-        t.expect("> ")
+        t.expect(PROMPT)
         t.send("\x1b[200~nor this\x1b[201~")
         time.sleep(0.2)
         t.send("\r")
         t.expect("Done.")
-        t.expect("> ")
+        t.expect(PROMPT)
         self.leave(t)
         path = os.path.join(STATE, "lagoon", "chat_history")
         with open(path) as f:
@@ -329,7 +330,7 @@ class Screen(Case):
         for keys, status in (("\x04", 0), ("\x03\x03\x03", 130), ("/quit\r", 0)):
             script = f"stty -a; '{lib.PROGRAM}' chat -m '{model()}'; echo status $?; stty -a"
             t = Terminal("-c", script, env=ENV, program="/bin/sh")
-            before = t.expect("\x1b[?2004h> ")
+            before = t.expect(PROMPT)
             t.send(keys)
             t.expect(f"status {status}\r\n")
             self.assertEqual(t.wait(), 0)

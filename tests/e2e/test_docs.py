@@ -23,7 +23,7 @@ class Docs(Case):
         for block in blocks:
             for line in block.strip().split("\n"):
                 with self.subTest(line=line):
-                    r = subprocess.run(["/bin/sh", "-c", line], cwd=folder, env=env, capture_output=True, timeout=300,
+                    r = subprocess.run(["/bin/sh", "-c", line], cwd=folder, env=env, capture_output=True, timeout=900,
                                        stdin=subprocess.DEVNULL)
                     self.assertEqual(r.returncode, 0, r.stderr.decode())
                     self.assertTrue(r.stdout or ">" in line or "-o " in line)

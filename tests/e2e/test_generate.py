@@ -2,6 +2,7 @@
 """`lagoon generate`: what goes to stdout and what does not, exit statuses, interruption, odd prompts."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -93,6 +94,7 @@ class Prompt(Case):
             f.write(b"one\ntwo\n")
         self.assertEqual(self.tokens("--raw", "-f", path), 9)
         self.assertEqual(self.tokens("--raw", "-f", "-", stdin=b"one\ntwo\n"), 9)
+        self.assertEqual(self.tokens("--raw", "-", stdin=b"one\ntwo\n"), 9)
 
     def test_bytes_that_are_not_utf8_are_tokens_like_others(self):
         bad = b"a\xff\xfe\xc3(\x00b"
@@ -112,6 +114,8 @@ class Prompt(Case):
     def test_missing_or_double(self):
         self.one_line(run("generate", "-m", model()), 2, "-p TEXT", "-f FILE")
         self.one_line(run("generate", "-m", model(), "-p", "a", "-f", "b"), 2, "one of")
+        self.one_line(run("generate", "-m", model(), "-p", "a", "-"), 2, "one of")
+        self.one_line(run("generate", "-m", model(), "hi"), 2, "unexpected word 'hi'", "-p TEXT")
         self.one_line(run("generate", "-m", model(), "-f", lib.PLACE), 1, lib.PLACE, "directory")
         self.one_line(run("generate", "-m", model(), "-f", lib.PLACE + "/none"), 1, "none")
         self.one_line(run("generate", "-m", model(), "-p", "a", "--raw", "--system", "b"), 2, "--system")
@@ -123,16 +127,33 @@ class Ends(Case):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(p.stdout.read(5), STORY[:5].encode())
         p.stdout.close()
-        self.assertEqual(p.wait(timeout=30), 0)
+        self.assertEqual(p.wait(timeout=300), 0)
         self.assertEqual(p.stderr.read(), b"")
         p.stderr.close()
+
+    def test_reader_that_left_before_the_answer(self):
+        long = os.path.join(lib.PLACE, "long-prompt.txt")
+        with open(long, "w") as f:
+            f.write("many words " * 500)
+        for words, most in ((["-p", "hi", "--json"], 99), (["-f", long], 0)):
+            read_end, write_end = os.pipe()
+            os.close(read_end)
+            r = run("generate", "-m", model("loop"), "--no-think", "--stats", "--no-draft", *words, stdout=write_end)
+            os.close(write_end)
+            said = r.stderr.decode()
+            self.assertEqual((r.returncode, said.count("\n")), (0, 1), said)
+            self.assertLessEqual(int(re.search(r"answer ([\d,]+) tokens", said)[1].replace(",", "")), most, said)
+
+    def test_closed_stdout_ends_quietly(self):
+        r = run("generate", "-m", model("loop"), "-p", "hi", "--no-think", preexec_fn=lambda: os.close(1))
+        self.assertEqual((r.returncode, r.stderr), (0, b""))
 
     def test_interrupt(self):
         p = subprocess.Popen([lib.PROGRAM, "generate", "-m", model("loop"), "-p", "hi", "--no-think"], env=lib.ENV,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.read(5)
         p.send_signal(signal.SIGINT)
-        rest, said = p.communicate(timeout=30)
+        rest, said = p.communicate(timeout=300)
         self.assertEqual((p.returncode, said), (130, b""))
 
     def test_interrupt_in_a_long_prompt(self):
@@ -143,7 +164,7 @@ class Ends(Case):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(0.7)
         p.send_signal(signal.SIGINT)
-        out, said = p.communicate(timeout=60)
+        out, said = p.communicate(timeout=300)
         # while loading the signal itself ends the process, which a shell calls 130
         self.assertIn((p.returncode, said), ((130, b""), (-signal.SIGINT, b"")), out[:200])
 
@@ -183,7 +204,8 @@ class Constrained(Case):
         bad = '{"properties": {"a/b": {"not": {}}}}'
         self.one_line(self.ask(schema=bad), 2, "schema.json: schema at /properties/a~1b/not: keyword \"not\"")
         self.one_line(self.ask(schema="{"), 2, "schema.json")
-        self.one_line(self.ask("--json-schema", "/nowhere/s.json"), 2, "/nowhere/s.json")
+        self.one_line(self.ask("--json-schema", "/nowhere/s.json"), 1, "/nowhere/s.json")
+        self.one_line(self.ask("--json-schema", "-"), 2, "standard input: schema at the root")
         self.one_line(self.ask("--regex", "(?=a)"), 2, "--regex", "lookaround")
         self.one_line(self.ask("--regex", "a", "--json-object"), 2, "exclude each other")
 

@@ -2,6 +2,7 @@
 """`lagoon synth`: files that load, words that are wrong, and nothing left behind when it does not finish."""
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -22,6 +23,12 @@ class Synth(Case):
     def tearDown(self):
         for name in os.listdir(self.dir):
             os.unlink(os.path.join(self.dir, name))
+
+    @staticmethod
+    def worked():
+        """Seconds that programs have computed for us: how busy the machine is does not count."""
+        r = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return r.ru_utime + r.ru_stime
 
     def test_drafter(self):
         r = run(*SMALL, "-o", self.path, "--json")
@@ -49,12 +56,11 @@ class Synth(Case):
         shown = json.loads(run("inspect", self.path, "--json").stdout)
         self.assertEqual((shown["configuration"]["hidden"], shown["configuration"]["context"]), (2048, 262144))
         self.assertEqual(shown["configuration"]["rope"]["full"]["beta_fast"], 64)
-        start = time.monotonic()
+        before = self.worked()
         r = run("inspect", self.path, "--plan", "--ctx", "16777216", "--kv-type", "f32")  # 137 GB
-        took = time.monotonic() - start
         if b": fits" not in r.stdout:
             self.one_line(r, 1, "needs 13", "weights 0.3, kv 137", "available", "use --ctx")
-            self.assertLess(took, 1 if "ASAN_OPTIONS" not in lib.ENV else 20)
+            self.assertLess(self.worked() - before, 1 if "ASAN_OPTIONS" not in lib.ENV else 20)
         r = run("generate", "-m", self.path, "-p", "hi", "-n", "2", "--no-think", "-c", "4096", "--json")
         self.assertEqual((r.returncode, json.loads(r.stdout)["output_tokens"]), (0, 2), r.stderr)
 
@@ -69,21 +75,24 @@ class Synth(Case):
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_disk_too_small(self):
-        r = run("synth", "--arch", "s-2.1", "--type", "f32", "-o", self.path)  # 470 GB
         stat = os.statvfs(self.dir)
-        if stat.f_bavail * stat.f_frsize > 480e9:
-            self.skipTest("there is room for it")
+        if stat.f_bavail * stat.f_frsize > 400e9:
+            self.skipTest("there may be room for it")
+        r = run("synth", "--arch", "s-2.1", "--type", "f32", "-o", self.path)  # 470 GB
         self.one_line(r, 1, "470", "free")
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_interrupted(self):
-        p = subprocess.Popen([PROGRAM, "synth", "--arch", "xs-2.1", "--layers", "2", "-o", self.path],
-                             env=lib.ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        end = time.monotonic() + 30
-        while not os.listdir(self.dir) and time.monotonic() < end:
-            time.sleep(0.01)
-        p.send_signal(signal.SIGINT)
-        out, err = p.communicate(timeout=60)
+        for _ in range(5):  # one that is done before the signal comes shows nothing
+            p = subprocess.Popen([PROGRAM, "synth", "--arch", "xs-2.1", "--layers", "2", "-o", self.path],
+                                 env=lib.ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            while not os.listdir(self.dir) and p.poll() is None:
+                time.sleep(0.01)
+            p.send_signal(signal.SIGINT)
+            out, err = p.communicate(timeout=300)
+            if p.returncode != 0:
+                break
+            os.unlink(self.path)
         self.assertEqual((p.returncode, out), (130, b""), err)
         self.assertEqual(os.listdir(self.dir), [])
 
