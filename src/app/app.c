@@ -17,6 +17,7 @@
 enum { PRESSES_MAX = 3, PRESSES_NS = 2000000000 };
 
 static atomic_bool interrupted;
+static volatile sig_atomic_t told; /* SIGTERM or SIGHUP, once it came */
 static int presses_to_end = 1;
 static uint64_t pressed_ns[PRESSES_MAX]; /* the last ones, oldest first; only the handler touches it */
 
@@ -51,6 +52,32 @@ void lg_app_catch_interrupt(lg_app *app, int presses)
     (void)sigaction(SIGINT, &sa, NULL);
 }
 
+static void on_termination(int sig)
+{
+    told = sig;
+    atomic_store(&interrupted, true);
+}
+
+void lg_app_catch_termination(lg_app *app)
+{
+    static const int signals[] = {SIGTERM, SIGHUP};
+    struct sigaction sa = {.sa_handler = on_termination, .sa_flags = SA_RESTART | SA_RESETHAND}, before;
+
+    app->cancel = &interrupted;
+    (void)sigemptyset(&sa.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &sa, NULL);
+}
+
+void lg_app_die_as_told(void)
+{
+    if (told == 0)
+        return;
+    (void)signal(told, SIG_DFL);
+    (void)raise(told);
+}
+
 bool lg_app_interrupted(const lg_app *app)
 {
     return app->cancel && atomic_load(app->cancel);
@@ -58,28 +85,37 @@ bool lg_app_interrupted(const lg_app *app)
 
 static int stdout_errno; /* of the first write that failed */
 
+/* A pipe says so before anything is written to it. */
+static bool reader_left(void)
+{
+    struct pollfd pfd = {.fd = STDOUT_FILENO};
+
+    return poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR);
+}
+
 bool lg_app_stdout_ok(void)
 {
     errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    int why = errno;
+
+    if (written && !reader_left())
         return true;
     if (stdout_errno == 0)
-        stdout_errno = errno;
+        stdout_errno = written ? EPIPE : why;
     return false;
 }
 
 int lg_app_stdout_judge(int rc)
 {
-    struct pollfd pfd = {.fd = STDOUT_FILENO, .events = POLLOUT};
-
     if (lg_app_stdout_ok() || rc != LG_EXIT_OK)
         return rc;
     // a write that failed inside printf left no errno behind: the pipe still tells, and so does one more try
-    if (stdout_errno == 0 && poll(&pfd, 1, 0) == 1 && (pfd.revents & POLLERR))
+    if (stdout_errno == 0 && reader_left())
         stdout_errno = EPIPE;
     if (stdout_errno == 0 && write(STDOUT_FILENO, "\n", 1) < 0)
         stdout_errno = errno;
-    if (stdout_errno == EPIPE)
+    if (stdout_errno == EPIPE || stdout_errno == EBADF) // gone, or closed from the start
         return LG_EXIT_OK;
     lg_app_say("stdout: cannot write%s%s", stdout_errno ? ": " : "",
                stdout_errno ? strerror(stdout_errno) : "");

@@ -70,14 +70,20 @@ void lg_app_say(const char *fmt, ...) LG_PRINTF(1, 2);
 
 /* --- stdout and interruption --- */
 
-/* False once the reader of stdout is gone or a write failed. Flushes. */
+/* False once the reader of stdout is gone or a write failed, and for a stdout that came closed as soon as
+ * something was printed. Flushes. */
 bool lg_app_stdout_ok(void);
-/* For main: after success, what became of stdout decides. A reader that left is fine, another write error
- * prints its line and makes 1. */
+/* For main: after success, what became of stdout decides. A reader that left or a closed stdout is fine,
+ * another write error prints its line and makes 1. */
 int lg_app_stdout_judge(int rc);
 /* From now on Ctrl-C sets *app->cancel; `presses` of them within two seconds end the process at once. Without
  * this call the first one does. */
 void lg_app_catch_interrupt(lg_app *app, int presses);
+/* For commands that write files: SIGTERM and SIGHUP too set *app->cancel, so that nothing half-written stays; a
+ * second one ends the process at once. */
+void lg_app_catch_termination(lg_app *app);
+/* For main: after such a signal, end by it; else nothing. */
+void lg_app_die_as_told(void);
 bool lg_app_interrupted(const lg_app *app);
 
 /* --- the model --- */

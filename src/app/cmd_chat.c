@@ -238,10 +238,8 @@ static int run(lg_app *app)
     int rc;
 
     set_locale();
-    if (lg_asking_make(app, &o->gen, &asking, &err) != LG_OK) {
-        (void)lg_app_fail(&err);
-        return LG_EXIT_USAGE;
-    }
+    if (lg_asking_make(app, &o->gen, &asking, &err) != LG_OK)
+        return lg_asking_fail(&err);
     if (lg_app_engine_params(app, &params, &err) != LG_OK ||
         lg_app_engine_open(app, &params, &e, &err) != LG_OK) {
         lg_asking_free(&asking);

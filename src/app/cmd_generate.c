@@ -227,14 +227,16 @@ static int run(lg_app *app)
     lg_turn turn = {.show = &show};
     int rc = LG_EXIT_OK;
 
-    if (!o->prompt == !o->file)
+    if (app->words.n_arg > 0 && strcmp(app->words.arg[0], "-") != 0)
+        return lg_app_usage("unexpected word '%s' after generate; -p TEXT gives the prompt", app->words.arg[0]);
+    if ((o->prompt != NULL) + (o->file != NULL) + app->words.n_arg != 1)
         return lg_app_usage("generate wants one of -p TEXT and -f FILE ('-' reads stdin)");
+    if (app->words.n_arg > 0)
+        o->file = app->words.arg[0];
     if (o->raw && o->system)
         return lg_app_usage("--raw uses no template, so --system has no place in it");
-    if (lg_asking_make(app, &o->gen, &asking, &err) != LG_OK) {
-        (void)lg_app_fail(&err);
-        return LG_EXIT_USAGE;
-    }
+    if (lg_asking_make(app, &o->gen, &asking, &err) != LG_OK)
+        return lg_asking_fail(&err);
     lg_show_init(&show, app->set.color);
     show.silent = app->common.json;
     if (read_prompt(o, &prompt, &heap, &err) != LG_OK || lg_app_engine_params(app, &params, &err) != LG_OK ||
@@ -259,10 +261,12 @@ out:
 const lg_cmd lg_cmd_generate = {
     .words =
         {.name = "generate",
-         .usage = "generate -p TEXT [flags]",
+         .usage = "generate -p TEXT|-f FILE|- [flags]",
          .summary = "answer one prompt",
          .settings = settings,
          .options = options,
+         .max_args = 1,
+         .args_help = "-",
          .notes =
              "On a terminal thinking is shown dimmed before the answer; in a pipe or a file only the answer is written.\n"
              "With a limit below 256 tokens and no --think the model does not think."},

@@ -101,6 +101,11 @@ static int run(lg_app *app)
     lg_status st;
     int rc = LG_EXIT_OK;
 
+    if (app->words.n_arg > 0 && app->set.from[LG_SET_model].source == LG_FROM_FLAG) {
+        free(w);
+        return lg_app_usage("inspect looks at one file; '%s' and --model %s are two", app->words.arg[0],
+                            app->set.model);
+    }
     if (!w)
         return lg_app_fail(&(lg_err){.code = LG_E_NOMEM, .msg = "out of memory"});
     if (app->words.n_arg)

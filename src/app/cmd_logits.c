@@ -289,10 +289,12 @@ static int run(lg_app *app)
     }
     if (st == LG_OK)
         st = open_engine(&j, &err);
-    if (st == LG_OK)
-        st = open_files(&j, &err);
     if (st == LG_OK) {
         lg_app_catch_interrupt(app, 2);
+        lg_app_catch_termination(app);
+        st = open_files(&j, &err);
+    }
+    if (st == LG_OK) {
         lg_bar_start(&j.bar, "computing logits", LG_BAR_TOKENS, app->set.color, app->common.quiet);
         start = lg_now_us();
         st = evaluate(&j, &err);

@@ -119,6 +119,7 @@ static int run(lg_app *app)
         return err.code == LG_E_INPUT ? LG_EXIT_USAGE : rc;
     }
     lg_app_catch_interrupt(app, 2);
+    lg_app_catch_termination(app);
     if (check_room(o->output, lg_synth_tensor_bytes(s), &err) != LG_OK ||
         write_model(app, s, o->output, &err) != LG_OK ||
         report(app, s, o, (double)(lg_now_us() - start_us) / 1e6, &err) != LG_OK)

@@ -3,12 +3,15 @@
  *
  * Owns the lg_app of the process. Everything here runs on the main thread.
  *
- * Surprise: stdout is judged after the command returned, once for all commands: a reader that went away is a
- * quiet 0, any other write error is one line and 1.
+ * Surprise: stdout is judged after the command returned, once for all commands: a reader that went away, or a
+ * stdout that came closed, is a quiet 0; any other write error is one line and 1.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app/commands.h"
 #include "base/log.h"
@@ -118,7 +121,7 @@ static int run_command(lg_app *app, int argc, char **argv)
     }
     memcpy(&app->common, app->own, sizeof app->common);
     set_log_level(app);
-    for (int i = 0; i < app->words.n_warning; i++)
+    for (int i = 0; i < app->words.n_warning && !app->common.quiet; i++)
         lg_app_say("%s", app->words.warning[i]);
     rc = app->cmd->run(app);
 out:
@@ -168,10 +171,23 @@ static int dispatch(lg_app *app, int argc, char **argv)
     return unknown_command(word);
 }
 
+/* A standard descriptor that came closed would be the next file's, and what is printed would go into it. It is
+ * taken by something that refuses the direction it is used in, so that using it still fails. */
+static void hold_standard_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
     static lg_app app; // the settings are too much for a frame, and there is one per process
+    int rc;
 
+    hold_standard_descriptors();
     (void)signal(SIGPIPE, SIG_IGN);
-    return lg_app_stdout_judge(dispatch(&app, argc, argv));
+    rc = lg_app_stdout_judge(dispatch(&app, argc, argv));
+    lg_app_die_as_told();
+    return rc;
 }

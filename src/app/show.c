@@ -170,7 +170,7 @@ bool lg_show_event(lg_show *s, const lg_event *ev)
         break;
     }
     s->now = thinking ? LG_SHOW_THINKING : LG_SHOW_CONTENT;
-    return s->silent || lg_app_stdout_ok();
+    return lg_app_stdout_ok();
 }
 
 void lg_show_end(lg_show *s)

@@ -46,7 +46,7 @@ static lg_status make_constraint(const lg_gen_opts *gen, lg_constraint **out, lg
     if (st == LG_OK)
         st = lg_constraint_get(NULL, &s, out, NULL, err);
     if (st != LG_OK && gen->json_schema)
-        (void)lg_err_subject(err, "%s", gen->json_schema);
+        (void)lg_err_subject(err, "%s", strcmp(gen->json_schema, "-") ? gen->json_schema : "standard input");
     else if (st != LG_OK && gen->regex)
         (void)lg_err_subject(err, "--regex");
     free(text);
@@ -95,6 +95,13 @@ lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *o
     return LG_OK;
 }
 
+int lg_asking_fail(const lg_err *err)
+{
+    int rc = lg_app_fail(err);
+
+    return err->code == LG_E_IO || err->code == LG_E_NOMEM ? rc : LG_EXIT_USAGE;
+}
+
 void lg_asking_free(lg_asking *a)
 {
     lg_constraint_release(a->constraint);
@@ -124,15 +131,20 @@ static size_t begun(const lg_vocab *v, const lg_ids *prompt)
     return 0;
 }
 
+/* Stdout takes nothing more, so nothing more is made. */
+static void end_turn(lg_turn *t)
+{
+    t->closed = true;
+    atomic_store(t->app->cancel, true);
+}
+
 static void on_event(void *ctx, const lg_event *ev)
 {
     lg_turn *t = ctx;
 
     lg_bar_end(t->bar, true);
-    if (t->closed || lg_show_event(t->show, ev))
-        return;
-    t->closed = true;
-    atomic_store(t->app->cancel, true);
+    if (!t->closed && !lg_show_event(t->show, ev))
+        end_turn(t);
 }
 
 static void on_prefill(void *ctx, size_t done, size_t total)
@@ -143,6 +155,8 @@ static void on_prefill(void *ctx, size_t done, size_t total)
         lg_bar_end(t->bar, true);
     else
         lg_bar_update(t->bar, done, total);
+    if (!t->closed && !lg_app_stdout_ok())
+        end_turn(t);
 }
 
 static uint64_t new_seed(void)

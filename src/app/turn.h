@@ -64,8 +64,10 @@ typedef struct lg_asking {
     lg_constraint *constraint; /* of every answer; NULL: free */
 } lg_asking;
 
-/* Fill `out` from flags and settings. An error has the words to print; the exit status is 2. */
+/* Fill `out` from flags and settings. */
 LG_NODISCARD lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *out, lg_err *err);
+/* Prints why it failed; the exit status: 2, but 1 for a schema file that cannot be read. */
+int lg_asking_fail(const lg_err *err);
 void lg_asking_free(lg_asking *a); /* one of its copies; a zeroed one is fine */
 
 /* Template family of this vocabulary, or the one that the setting names. */
