@@ -64,6 +64,7 @@ static lg_status examine(work *w, lg_err *err)
     LG_TRY(lg_hparams_read(w->g, NULL, &w->hp, err));
     w->in.hp = &w->hp;
     LG_TRY(lg_weights_check(w->g, &w->hp, NULL, &weights, err));
+    lg_weights_warn(&weights);
     LG_TRY(lg_vocab_load(w->g, &vocab, err));
     lg_vocab_destroy(vocab);
     return LG_OK;

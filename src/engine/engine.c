@@ -246,6 +246,7 @@ lg_status lg_engine_open(const lg_engine_params *p, lg_engine **out, lg_err *err
             st = lg_plan_refuse(&f, &e->plan, err);
     }
     if (st == LG_OK) {
+        lg_weights_warn(&f.weights);
         tell_plan(&e->plan);
         st = load(e, p, &f, &draft, err);
         if (st == LG_E_NOMEM)

@@ -522,6 +522,34 @@ static void warn_window_scaling(const reader *r)
                 "laguna.rope.swa.scaling.factor %g is ignored: window layers are not scaled", factor);
 }
 
+// Defaults are guesses when the file leaves rotation open: one warning names what is missing.
+static void warn_missing_rope(const reader *r, bool windows)
+{
+    const struct {
+        const char *key, *or_key, *or_fraction;
+        bool wanted;
+    } row[] = {
+        {"rope.freq_base", NULL, NULL, true},
+        {"rope.dimension_count", NULL, "rope.partial_rotary_factor", true},
+        {"rope.scaling.type", "rope.scaling.factor", NULL, true},
+        {"rope.freq_base_swa", "rope.swa.freq_base", NULL, windows},
+        {"rope.dimension_count_swa", "rope.swa.dimension_count", "rope.swa.partial_rotary_factor", windows},
+    };
+    char names[160] = "";
+    size_t at = 0;
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+        if (!row[i].wanted || find(r, row[i].key) || (row[i].or_key && find(r, row[i].or_key)) ||
+            (row[i].or_fraction && find(r, row[i].or_fraction)))
+            continue;
+        at += (size_t)snprintf(names + at, sizeof names - at, "%slaguna.%s", n++ ? ", " : "", row[i].key);
+    }
+    if (n > 0)
+        LG_WARN("model", "metadata", "%s %s missing; defaults are used, 'lagoon inspect' shows them", names,
+                n == 1 ? "is" : "are");
+}
+
 static lg_status read_rope(const reader *r, const lg_rope_override *over, lg_hparams *hp)
 {
     const lg_gguf_kv *count_window = find_either(r, "rope.dimension_count_swa", "rope.swa.dimension_count");
@@ -536,6 +564,7 @@ static lg_status read_rope(const reader *r, const lg_rope_override *over, lg_hpa
     LG_TRY(
         read_n_rot(r, count_window, "rope.swa.partial_rotary_factor", hp->head_dim, hp->head_dim, &n_rot_w));
     warn_window_scaling(r);
+    warn_missing_rope(r, hp->window > 0);
     hp->rope_base_full = base;
     hp->rope_base_window = base_w;
     lg_rope_init(&hp->rope_window, 1, n_rot_w, base_w, 1, 0, 32, 1);

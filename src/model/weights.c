@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 enum { WANTS_MAX = 20, NAME_MAX_BYTES = 96 };
 
 // A dimension and why it must be so: "the head count 48".
@@ -23,7 +25,8 @@ typedef struct dim {
 } dim;
 
 typedef struct want {
-    const char *name, *old; // with ".weight" or ".bias"; without "blk.N."
+    const char *name;    // with ".weight" or ".bias"; without "blk.N."
+    const char *old[3];  // older names of the same, as many as there are
     int n_dims;
     dim d[3];
     lg_use use;
@@ -35,6 +38,7 @@ typedef struct want {
 typedef struct found {
     const lg_gguf_tensor *t;
     lg_source src; // ne without singletons, as the want has them
+    const char *older; // the older name that it was found under, or NULL
 } found;
 
 static dim plain(int n, const char *what)
@@ -77,7 +81,7 @@ static int attention_wants(const lg_hparams *hp, const lg_layer_params *lp, want
     w[n++] = linear("attn_k.weight", hidden, kv, AT(k));
     w[n++] = linear("attn_v.weight", hidden, kv, AT(v));
     w[n] = linear("attn_gate.weight", hidden, heads, AT(gate));
-    w[n].old = "attn_g.weight";
+    w[n].old[0] = "attn_g.weight";
     w[n].loose = w[n].is_gate = true;
     n++;
     w[n++] = linear("attn_output.weight", q, hidden, AT(o));
@@ -107,7 +111,9 @@ static int expert_wants(const lg_hparams *hp, want *w)
 
     w[n++] = matrix("ffn_gate_inp.weight", hidden, experts, LG_USE_ROUTER, AT(router));
     w[n] = vector("exp_probs_b.bias", experts, AT(router_bias));
-    w[n].old = "exp_probs_b";
+    w[n].old[0] = "exp_probs_b";
+    w[n].old[1] = "e_score_correction_bias"; // as in the checkpoint
+    w[n].old[2] = "e_score_correction";
     w[n].loose = true;
     n++;
     w[n++] = stack("ffn_gate_exps.weight", hidden, narrow, experts, AT(exp_gate));
@@ -266,8 +272,10 @@ static lg_status resolve(const lg_gguf *g, const lg_hparams *hp, int layer, cons
     const lg_gguf_tensor *t = find_name(g, layer, w->name);
     found f = {0};
 
-    if (!t && w->old)
-        t = find_name(g, layer, w->old);
+    for (size_t i = 0; !t && i < sizeof w->old / sizeof w->old[0] && w->old[i]; i++) {
+        t = find_name(g, layer, w->old[i]);
+        f.older = w->old[i];
+    }
     if (!t)
         return not_there(g, layer, w, err);
     f.t = t;
@@ -352,6 +360,10 @@ static lg_status check_one(void *ctx, int layer, const want *w, const found *f, 
 
     (void)err;
     claim(&c->claims, f->t);
+    if (f->older && c->plan.n_older++ == 0) {
+        c->plan.older = f->older;
+        c->plan.now = w->name;
+    }
     claim_scales(&c->claims, layer, w);
     if (w->is_gate)
         c->hp->layer[layer].elem_gate = f->src.ne[1] != (uint64_t)c->hp->layer[layer].n_head;
@@ -380,6 +392,13 @@ lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b, lg_w
     else
         (void)lg_err_subject(err, "%s", lg_gguf_path(g, 0));
     return st;
+}
+
+void lg_weights_warn(const lg_weights_plan *plan)
+{
+    if (plan->n_older > 0)
+        LG_WARN("model", "tensors", "%s is an older name of %s; %d tensor%s read that way", plan->older, plan->now,
+                plan->n_older, plan->n_older == 1 ? " is" : "s are");
 }
 
 typedef struct loader {

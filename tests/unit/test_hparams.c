@@ -325,7 +325,9 @@ static void halved_rotation(void **state)
     (void)good(&m, 0);
     m = with(m, "|rope.dimension_count|rope.dimension_count_swa|rope.freq_base_swa|",
              EXTRAS({"x", LG_GV_U32, 1, NULL, NULL, 0}));
-    hp = good(&m, 0);
+    hp = good(&m, 1);
+    assert_non_null(strstr(warnings, "laguna.rope.dimension_count, laguna.rope.freq_base_swa, "
+                                     "laguna.rope.dimension_count_swa are missing; defaults are used"));
     assert_int_equal(hp.rope_full.n_rot, 64);
     assert_int_equal(hp.rope_window.n_rot, 128);
     near_number(hp.rope_window.freq[32], 0.01);
