@@ -81,15 +81,6 @@ void lg_map_close(lg_map *m)
     *m = (lg_map){0};
 }
 
-void lg_map_willneed(const void *p, size_t n)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t start = (uintptr_t)p / page * page;
-
-    if (n)
-        (void)madvise((void *)start, n + ((uintptr_t)p - start), MADV_WILLNEED);
-}
-
 struct lg_out {
     char *path; /* where it ends up, links resolved */
     char *tmp;  /* where it is written; NULL when written in place */

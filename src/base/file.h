@@ -20,8 +20,6 @@ typedef struct lg_map {
  * subject. */
 LG_NODISCARD lg_status lg_map_open(const char *path, lg_map *out, lg_err *err);
 void lg_map_close(lg_map *m);
-/* Tell the kernel that [p, p+n) will be read front to back soon. Never fails. */
-void lg_map_willneed(const void *p, size_t n);
 
 /* A file written under a temporary name beside `path` and renamed on commit; abort or process death leave the
  * old file. Write errors are sticky and come out of commit, so that writers check once. */

@@ -93,7 +93,6 @@ static void map(void **state)
     assert_int_equal(m.n, 5);
     assert_memory_equal(m.p, "hello", 5);
     assert_true(m.ino != 0 && m.mtime_ns > 0);
-    lg_map_willneed(m.p + 1, 3);
     lg_map_close(&m);
     assert_null(m.p);
     put(in_dir("f"), "");
