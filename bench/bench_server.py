@@ -5,7 +5,9 @@
 
 decode: tokens a second of `lagoon bench` at the same depth, of `lagoon generate`, and of a server as its client
   sees it, in one body and as a stream; all in turn, the median of --reps, plain decoding. The client's time of a
-  request for one token is subtracted from that of the whole answer.
+  request for one token is subtracted from that of the whole answer. A machine that is shared changes its speed from
+  minute to minute, so each figure is also divided by the mean of the runs of `bench` before and after it: the
+  median of these ratios, and between which two of them the true median lies with 95 %.
 turns: time to the first token of a conversation of about --words words when it is new, when a tool's result is
   added, and when the user speaks again, with the tokens that were not cached.
 parse: a body of 100 kB until its prompt is tokens: /v1/messages/count_tokens, which does all that comes before
@@ -13,6 +15,7 @@ parse: a body of 100 kB until its prompt is tokens: /v1/messages/count_tokens, w
 """
 import argparse
 import json
+import math
 import random
 import re
 import signal
@@ -86,7 +89,7 @@ def usage(raw):
 
 def bench(a, tokens):
     p = subprocess.run([a.lagoon, "bench", "-m", a.model, "--no-draft", "--prompt", "0", "--gen", str(tokens), "--depth",
-                        "32", "--reps", "1", "--warmup", "0.1s", "--json", "-q", "-c", "8192", *a.flag],
+                        "32", "--reps", "1", "--warmup", "2s", "--json", "-q", "-c", "8192", *a.flag],
                        capture_output=True, text=True, check=True)
     return json.loads(p.stdout)["runs"][0]["tok_s"]
 
@@ -122,12 +125,25 @@ def decode(a):
     for _ in range(a.reps):
         for w, run in ways.items():
             got[w].append(run())
+    last = bench(a, a.tokens)
     server.end()
-    base = statistics.median(got["lagoon bench"])
-    print(f"{'decode':18} {'tok/s':>8} {'min':>8} {'max':>8} {'of bench':>9} {'us a token more':>16}")
+    before = got["lagoon bench"]
+    beside = [(x + y) / 2 for x, y in zip(before, before[1:] + [last])]
+    print(f"{'decode':18} {'tok/s':>8} {'min':>8} {'max':>8} {'of bench beside it':>20}")
     for w, v in got.items():
-        m = statistics.median(v)
-        print(f"{w:18} {m:8.1f} {min(v):8.1f} {max(v):8.1f} {100 * m / base:7.1f} % {1e6 / m - 1e6 / base:16.0f}")
+        ratio = sorted(100 * x / y for x, y in zip(v, beside))
+        low, high = median_bounds(len(ratio))
+        of = f"{statistics.median(ratio):7.1f} % ({ratio[low]:.1f} to {ratio[high]:.1f})" if v is not before else ""
+        print(f"{w:18} {statistics.median(v):8.1f} {min(v):8.1f} {max(v):8.1f} {of:>24}")
+
+
+def median_bounds(n):
+    """Which two of n sorted samples the median lies between with 95 %, or the outermost when n is below 6: the number of
+    samples below it is binomial."""
+    low = 0
+    while sum(math.comb(n, i) for i in range(low + 2)) <= 0.025 * 2 ** n:
+        low += 1
+    return low, n - 1 - low
 
 
 # --- turns ---
