@@ -189,6 +189,7 @@ typedef struct lg_device_info {
     uint64_t free_bytes;   /* of it, free now */
     uint64_t image_bytes;  /* host memory that images may use; 0 without them */
     bool maps_weights;     /* weights may stay in the file map */
+    bool reserved_counts;  /* memory counts when it is reserved, not when it is used */
     int max_rows;          /* preferred prefill chunk */
 } lg_device_info;
 

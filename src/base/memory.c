@@ -1,16 +1,18 @@
 /*
- * base/memory: see memory.h. On Linux the tightest of the machine's free memory and every control group's
- * limit above the process; a limit may be set at any level.
+ * base/memory: see memory.h. On Linux the tightest of the machine's free memory, every control group's limit
+ * above the process (one may be set at any level), and what `ulimit -v` leaves of the address space: mapped
+ * files and reserved memory count there like used memory.
  */
 #include "base/memory.h"
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <sys/resource.h>
 
 #ifdef __linux__
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cgroup.h"
 #else
@@ -71,12 +73,33 @@ static void look_at_limit(void *ctx, const char *dir, bool v2)
         m->available = left;
 }
 
+static void look_at_address_space(memory *m)
+{
+    struct rlimit limit;
+    unsigned long long pages = 0;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f && fscanf(f, "%llu", &pages) != 1)
+        pages = 0;
+    if (f)
+        (void)fclose(f);
+    uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t left = used < limit.rlim_cur ? limit.rlim_cur - used : 0;
+    if (limit.rlim_cur < m->total)
+        m->total = limit.rlim_cur;
+    if (left < m->available)
+        m->available = left;
+}
+
 void lg_memory_info(uint64_t *total, uint64_t *available)
 {
     memory m = {.total = field_bytes("/proc/meminfo", "MemTotal:", 1024),
                 .available = field_bytes("/proc/meminfo", "MemAvailable:", 1024)};
 
     lg_cgroup_each("memory", look_at_limit, &m);
+    look_at_address_space(&m);
     *total = m.total;
     *available = m.available;
 }
@@ -99,3 +122,10 @@ void lg_memory_info(uint64_t *total, uint64_t *available)
 }
 
 #endif
+
+bool lg_memory_reserved_counts(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}

@@ -73,6 +73,9 @@ static void plan_cache(const lg_plan_for *f, lg_plan *p)
 
     p->cache_slots = f->cache_slots > 0 ? f->cache_slots : LG_PREFIX_SLOTS;
     p->cache_bytes = f->cache_ram > 0 ? f->cache_ram : cache_share(images > 0 ? images : left);
+    // each of up to three classes of blocks reserves all of it, and there is more that no plan knows
+    if (f->cache_ram == 0 && f->b->info.reserved_counts && p->cache_bytes > left / 4)
+        p->cache_bytes = left / 4;
     p->near_bytes = images > 0 ? cache_share(left) : p->cache_bytes;
     if (images > 0 && f->cache_near > 0 && f->cache_near < p->near_bytes)
         p->near_bytes = f->cache_near;

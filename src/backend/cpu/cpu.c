@@ -499,6 +499,7 @@ static void describe(lg_cpu *c)
     d->kind = "cpu";
     lg_memory_info(&d->total_bytes, &d->free_bytes);
     d->maps_weights = true;
+    d->reserved_counts = lg_memory_reserved_counts();
     d->max_rows = PREFILL_ROWS;
 }
 
