@@ -161,3 +161,9 @@ void lg_app_say(const char *fmt, ...)
     say(fmt, ap);
     va_end(ap);
 }
+
+void lg_app_say_guess(const lg_app *app)
+{
+    lg_app_say("%s: its chat template is none of the known ones; s21 is used, --chat-template names another",
+               app->model_path);
+}

@@ -68,6 +68,9 @@ int lg_app_usage(const char *fmt, ...) LG_PRINTF(1, 2);
 /* "lagoon: ..." on stderr. Not silenced by --quiet. */
 void lg_app_say(const char *fmt, ...) LG_PRINTF(1, 2);
 
+/* The line about a chat template that is none of the known ones. */
+void lg_app_say_guess(const lg_app *app);
+
 /* --- stdout and interruption --- */
 
 /* False once the reader of stdout is gone or a write failed, and for a stdout that came closed as soon as

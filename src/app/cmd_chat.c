@@ -245,6 +245,7 @@ static int run(lg_app *app)
         lg_asking_free(&asking);
         return lg_app_fail(&err);
     }
+    lg_asking_warn(app, &asking, false, lg_engine_vocab(e));
     c.term = lg_term_of(stderr, app->set.color);
     lg_buf_init(&c.attached, LG_INPUT_MAX);
     lg_buf_init(&c.scratch, 2 * LG_INPUT_MAX);

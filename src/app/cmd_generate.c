@@ -244,6 +244,7 @@ static int run(lg_app *app)
         rc = lg_app_fail(&err);
         goto out;
     }
+    lg_asking_warn(app, &asking, o->raw, lg_engine_vocab(e));
     // until here Ctrl-C may simply end the process
     lg_app_catch_interrupt(app, 2);
     if (answer(app, o, &asking, e, prompt, &turn, &err) != LG_OK)

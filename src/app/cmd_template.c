@@ -48,9 +48,7 @@ static void say_guess(const lg_app *app, const lg_vocab *v)
 
     (void)lg_vocab_template(v, &known);
     if (!known && !app->common.quiet)
-        lg_app_say(
-            "%s: its chat template is none of the known ones; s21 is used, --chat-template names another",
-            app->model_path);
+        lg_app_say_guess(app);
 }
 
 static lg_status choose_family(lg_app *app, work *w, lg_template_family *out, lg_err *err)

@@ -119,6 +119,35 @@ lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
     return lg_vocab_template(v, &known);
 }
 
+// What one banned text does: tokens that are barred, control tokens that stay.
+static void warn_ban(const lg_vocab *v, lg_str text)
+{
+    int barred = 0, kept = 0;
+
+    for (int32_t id = 0; id < lg_vocab_size(v); id++)
+        if (lg_str_find(lg_vocab_bytes(v, id), text, 0) != SIZE_MAX)
+            *(lg_vocab_is_added(v, id) ? &kept : &barred) += 1;
+    if (kept > 0)
+        lg_app_say("--ban-string '%.*s': %d control token%s hold%s it and stay%s allowed", (int)text.n, text.p, kept,
+                   kept == 1 ? "" : "s", kept == 1 ? "s" : "", kept == 1 ? "s" : "");
+    else if (barred == 0)
+        lg_app_say("--ban-string '%.*s': no token of this model holds it, so nothing is banned", (int)text.n, text.p);
+}
+
+void lg_asking_warn(const lg_app *app, const lg_asking *a, bool raw, const lg_vocab *v)
+{
+    bool known = true;
+
+    if (app->common.quiet)
+        return;
+    if (!raw && strcmp(a->family, "auto") == 0)
+        (void)lg_vocab_template(v, &known);
+    if (!known)
+        lg_app_say_guess(app);
+    for (size_t i = 0; i < a->n_ban; i++)
+        warn_ban(v, a->ban[i]);
+}
+
 /* How much of an answer the prompt ends in: what lies behind the closed reasoning (chat goes on with a
  * stopped one). */
 static size_t begun(const lg_vocab *v, const lg_ids *prompt)

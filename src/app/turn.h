@@ -37,7 +37,7 @@ enum { LG_BUDGET_UNSET = -2 };
         LG_OPTION(own, gen.stop, "stop", 0, list, "TEXT", NULL, NULL,                                      \
                   "end the answer before this text; may be repeated"),                                     \
         LG_OPTION(own, gen.ban, "ban-string", 0, list, "TEXT", NULL, NULL,                                 \
-                  "a text the model must not write; may be repeated"),                                     \
+                  "no token that holds this text may be written; may be repeated"),                                     \
         LG_OPTION(own, gen.json_schema, "json-schema", 0, str, "FILE", NULL, NULL,                         \
                   "the answer is JSON that this JSON Schema admits"),                                      \
         LG_OPTION(own, gen.json_object, "json-object", 0, bool, "", NULL, NULL,                            \
@@ -69,6 +69,9 @@ LG_NODISCARD lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen,
 /* Prints why it failed; the exit status: 2, but 1 for a schema file that cannot be read. */
 int lg_asking_fail(const lg_err *err);
 void lg_asking_free(lg_asking *a); /* one of its copies; a zeroed one is fine */
+
+/* What the user should know before the first answer: a template that was guessed, bans that do little. */
+void lg_asking_warn(const lg_app *app, const lg_asking *a, bool raw, const lg_vocab *v);
 
 /* Template family of this vocabulary, or the one that the setting names. */
 lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v);

@@ -165,7 +165,8 @@ def config(vocab, context):
     return keys + [(t + "model", "gpt2"), (t + "pre", "laguna"), (t + "tokens", vocab.tokens),
                    (t + "token_type", vocab.types), (t + "merges", vocab.merges), (t + "bos_token_id", 2),
                    (t + "eos_token_id", 2), (t + "eot_token_id", 24), (t + "padding_token_id", 9),
-                   (t + "add_bos_token", False)]
+                   (t + "add_bos_token", False),
+                   ("tokenizer.chat_template", "{# laguna_glm_thinking_v8 #}")]  # tells the family, no more
 
 
 def write(path, thought, answer, loop=False, base=None, circles=False, context=32768):

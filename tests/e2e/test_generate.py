@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -208,6 +209,44 @@ class Constrained(Case):
         self.one_line(self.ask("--json-schema", "-"), 2, "standard input: schema at the root")
         self.one_line(self.ask("--regex", "(?=a)"), 2, "--regex", "lookaround")
         self.one_line(self.ask("--regex", "a", "--json-object"), 2, "exclude each other")
+
+
+class Warned(Case):
+    """Work goes on, and one line on stderr says what is not as it seems."""
+
+    def test_bans_that_do_less_than_they_say(self):
+        r = run("generate", "-m", model(), "-p", "hi", "--ban-string", "</think>")
+        self.assertEqual(r.stdout.decode(), ANSWER)
+        self.one_line(r, 0, "--ban-string '</think>': 1 control token holds it and stays allowed")
+        self.one_line(run("generate", "-m", model(), "-p", "hi", "--ban-string", "no such token"), 0, "nothing is banned")
+        r = run("generate", "-m", model(), "-p", "hi", "--ban-string", "no such token", "-q")
+        self.assertEqual((r.returncode, r.stderr), (0, b""))
+        self.assertEqual(run("generate", "-m", model(), "-p", "hi", "--no-think", "--ban-string", "#").stderr, b"")
+
+    def test_unknown_template(self):
+        with open(model(), "rb") as f:
+            whole = f.read()
+        path = os.path.join(lib.PLACE, "other-template.gguf")
+        with open(path, "wb") as f:
+            f.write(whole.replace(b"laguna_glm_thinking_v8", b"some_other_template_v1"))
+        self.one_line(run("generate", "-m", path, "-p", "hi"), 0, "other-template.gguf", "chat template", "s21 is used")
+        self.one_line(run("chat", "-m", path, stdin=b"hi\n"), 0, "chat template", "s21 is used")
+        for words in (["--chat-template", "s21"], ["--quiet"], ["--raw"]):
+            self.assertEqual(run("generate", "-m", path, "-p", "hi", "-n", "4", *words).stderr, b"")
+
+
+@unittest.skipUnless(os.path.exists("/proc/self/statm"), "no address space limit is planned for here")
+class Memory(Case):
+    def test_address_space_limit(self):
+        """`ulimit -v`: the cache takes its share of what there is, and what cannot fit is refused with the sum."""
+        def ask(mib, *words):
+            def limit():
+                resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+            return run("generate", "-m", model(), "-p", "hi", "-c", "4096", *words, preexec_fn=limit)
+
+        r = ask(1024)
+        self.assertEqual((r.returncode, r.stdout.decode(), r.stderr), (0, ANSWER, b""))
+        self.one_line(ask(256, "-c", "1048576", "--kv-type", "f32", "-q"), 1, "needs", "available", "use --ctx")
 
 
 class Refused(Case):
