@@ -47,6 +47,7 @@ struct lg_dialect {
     const char *setting;   /* openai, responses, anthropic, llama, native */
     lg_error_shape shape;
     lg_ping ping;          /* keep-alive under sse_ping = auto */
+    bool model_optional;   /* its requests need not name a model, also under model_policy = strict */
     lg_status (*parse)(const lg_service *s, const lg_request *rq, const lg_json *body, lg_job *job,
                        lg_api_error *e);
     void (*open)(lg_job *job, const lg_job_admission *a, lg_buf *out);

@@ -325,6 +325,7 @@ const lg_dialect lg_dialect_native = {
     .setting = "native",
     .shape = LG_SHAPE_OPENAI,
     .ping = LG_PING_COMMENT,
+    .model_optional = true,
     .parse = parse,
     .open = lg_native_open,
     .event = lg_native_event,

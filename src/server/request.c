@@ -371,7 +371,8 @@ lg_status lg_request_model(const lg_service *s, const lg_json *body, lg_job *job
     job->model = model;
     if (strcmp(s->set->model_policy, "strict") != 0)
         return LG_OK;
-    known = lg_str_eqz(model, s->model_id);
+    // where a request need not name a model, one that does not names no wrong one
+    known = lg_str_eqz(model, s->model_id) || (!model.p && job->dialect && job->dialect->model_optional);
     for (size_t i = 0; i < s->set->model_aliases.n && !known; i++)
         known = lg_str_eqz(model, s->set->model_aliases.v[i]);
     if (known)

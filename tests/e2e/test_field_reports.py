@@ -179,6 +179,17 @@ class Prompts(lib.Case):
                          "gpt-x")
         self.assertEqual(self.server.ask("GET", "/v1/models").json()["data"][0]["id"], "short")
 
+    def test_model_names_under_the_strict_policy(self):
+        """A wrong name is refused everywhere, no name where the API wants one."""
+        with served("short", "--model-policy", "strict", "--model-aliases", "gpt-x") as s:
+            for path, body, none in ((CHAT, {"messages": USER}, 404), ("/v1/responses", {"input": "x"}, 404),
+                                     ("/v1/completions", {"prompt": "x"}, 404), (MESSAGES, {"messages": USER}, 404),
+                                     ("/infill", {"input_prefix": "x"}, 200), ("/lagoon/v1/generate", {"prompt": "x"}, 200)):
+                for model, status in (({}, none), ({"model": None}, none), ({"model": ""}, 404), ({"model": "other"}, 404),
+                                      ({"model": "gpt-x"}, 200), ({"model": "short"}, 200)):
+                    self.assertEqual(s.post(path, {"max_tokens": 1, "n_predict": 1} | body | model if path == "/infill"
+                                            else {"max_tokens": 1} | body | model).status, status, (path, model))
+
     def test_effort_is_one_table(self):
         for effort in ("none", "minimal", "low", "medium", "high", "xhigh", "max"):
             for path, body in ((CHAT, {"reasoning_effort": effort}), (MESSAGES, {"output_config": {"effort": effort}}),
