@@ -179,6 +179,23 @@ LG_INLINE void fetch_on(stream *s, int bytes)
     }
 }
 
+/* What unpack fetches into L2: its share of what follows, with each of n blocks of its rows. */
+typedef struct shares {
+    const uint8_t *at, *end;
+    size_t each;
+} shares;
+
+LG_INLINE shares shares_of(const lg_span *s, int n)
+{
+    return (shares){s->p, s->p + s->bytes, (s->bytes / (size_t)n + 64) / 64 * 64};
+}
+
+LG_INLINE void fetch_share(shares *s)
+{
+    for (size_t i = 0; i < s->each && s->at < s->end; i += 64, s->at += 64)
+        _mm_prefetch((const char *)s->at, _MM_HINT_T1);
+}
+
 /*
  * The loop around a gemm of interleaved tiles. A slice of LG_SLICE inputs (about 10 KiB of tile) stays in L1
  * while up to LG_GEMM_GROUP columns pass over it, four at a time; sums of 16 rows wait in `acc` meanwhile.

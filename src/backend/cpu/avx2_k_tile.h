@@ -83,9 +83,11 @@ LG_INLINE void unpack_q45_k(bool five, const lg_mat *w, int row, int n_rows, voi
 {
     const uint8_t *p[LG_TILE_ROWS];
     uint8_t *out = tile;
+    shares next = shares_of(&w->next, w->n_in / 256);
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q45_BYTES) {
+        fetch_share(&next);
         for (int half = 0; half < 2; half++)
             unpack_q45_k_8(five, p + 8 * half, out, half);
         for (int i = 0; i < LG_TILE_ROWS; i++)
@@ -157,9 +159,11 @@ static void unpack_q6_k(const lg_mat *w, int row, int n_rows, void *tile)
 {
     const uint8_t *p[LG_TILE_ROWS];
     uint8_t *out = tile;
+    shares next = shares_of(&w->next, w->n_in / 256);
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q6_BYTES) {
+        fetch_share(&next);
         for (int half = 0; half < 2; half++)
             unpack_q6_k_8(p + 8 * half, out, half);
         for (int i = 0; i < LG_TILE_ROWS; i++)

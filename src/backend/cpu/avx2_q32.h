@@ -64,9 +64,11 @@ static void unpack_q8_0(const lg_mat *w, int row, int n_rows, void *tile)
 {
     const uint8_t *p[LG_TILE_ROWS];
     uint8_t *out = tile;
+    shares next = shares_of(&w->next, w->n_in / 32);
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 32; b++, out += run_bytes(32, false)) {
+        fetch_share(&next);
         for (int half = 0; half < 2; half++) {
             __m256i t[8];
 

@@ -81,8 +81,8 @@ typedef struct lg_acts {
     lg_span ahead;
 } lg_acts;
 
-/* A weight matrix as the file has it: row o at p + o * row_bytes, n_in inputs. `next` is a hint to gemv: what
- * its thread reads after the rows of the call. */
+/* A weight matrix as the file has it: row o at p + o * row_bytes, n_in inputs. `next` is a hint to gemv and
+ * unpack: what their thread reads after the rows of the call. */
 typedef struct lg_mat {
     const uint8_t *p;
     size_t row_bytes;

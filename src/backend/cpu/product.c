@@ -1,9 +1,9 @@
 /*
  * backend/cpu/product: see product.h.
  *
- * Few columns: gemv, 16 rows at a time for all columns, so that a weight comes from memory once and from L1
- * after that. Many: a block of rows is unpacked once, then columns go by in groups that stay in L2 beside the
- * tiles.
+ * Two columns: gemv, 16 rows at a time for all columns, so that a weight comes from memory once and from L1
+ * after that. Few: a tile is unpacked and multiplied from L1, then the next. Many: a block of rows is
+ * unpacked, then columns go by in groups that stay in L2 beside the tiles.
  */
 #include "backend/cpu/product.h"
 
@@ -106,6 +106,27 @@ static void tiles_times_columns(const lg_type_kernels *k, const lg_mat *m, const
     }
 }
 
+// Each tile is multiplied while it is in L1. Few columns leave gemm no time to fetch in, so unpack does it,
+// which mostly waits (docs/decisions/0180).
+static void tile_by_tile(const lg_type_kernels *k, const lg_mat *matrix, const lg_product_args *a)
+{
+    lg_acts x = {.p = a->x->p, .stride = a->x->stride};
+    lg_mat m = *matrix;
+
+    for (int r = 0; r < a->n_rows; r += LG_TILE_ROWS) {
+        int left = a->n_rows - r - LG_TILE_ROWS, n = left < 0 ? a->n_rows - r : LG_TILE_ROWS;
+        size_t tile_bytes = (size_t)LG_TILE_ROWS * m.row_bytes;
+
+        m.next = a->next;
+        if (left > 0)
+            m.next = (lg_span){m.p + (size_t)(a->row + r + n) * m.row_bytes, (size_t)left * m.row_bytes};
+        if (m.next.bytes > tile_bytes)
+            m.next.bytes = tile_bytes;
+        k->unpack(&m, a->row + r, n, a->tiles);
+        k->gemm(a->tiles, m.n_in, n, &x, a->idx, a->n_cols, a->y + (size_t)r, a->y_stride);
+    }
+}
+
 static void many_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a)
 {
     int n_tiles = (a->n_rows + LG_TILE_ROWS - 1) / LG_TILE_ROWS;
@@ -129,6 +150,8 @@ void lg_product(const lg_cpu *c, const lg_product_args *a)
 
     if (a->n_cols < GEMM_MIN_COLS)
         few_columns(k, &m, a);
+    else if (a->n_cols <= LG_CPU_EXACT_ROWS)
+        tile_by_tile(k, &m, a);
     else
         many_columns(k, &m, a);
     if (scale != 1.0f)
