@@ -19,12 +19,12 @@ enum { PRESSES_MAX = 3, PRESSES_NS = 2000000000 };
 static atomic_bool interrupted;
 static volatile sig_atomic_t told; /* SIGTERM or SIGHUP, once it came */
 static int presses_to_end = 1;
+static const char reset[] = "\033[0m\033[?2004l\n"; /* what a terminal needs after an end in the middle */
 static uint64_t pressed_ns[PRESSES_MAX]; /* the last ones, oldest first; only the handler touches it */
 
 /* Runs in a signal handler: nothing here may lock or allocate. */
 static void on_interrupt(int sig)
 {
-    static const char reset[] = "\033[0m\033[?2004l\n";
     uint64_t now = lg_now_ns();
 
     (void)sig;
@@ -68,6 +68,24 @@ void lg_app_catch_termination(lg_app *app)
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             (void)sigaction(signals[i], &sa, NULL);
+}
+
+/* Runs in a signal handler, after libedit's own has put the terminal's modes back. */
+static void on_end_of_session(int sig)
+{
+    if (isatty(STDERR_FILENO))
+        (void)!write(STDERR_FILENO, reset, sizeof reset - 1);
+    (void)signal(sig, SIG_DFL);
+    (void)raise(sig);
+}
+
+void lg_app_tidy_terminal_at_death(void)
+{
+    struct sigaction sa = {.sa_handler = on_end_of_session, .sa_flags = SA_NODEFER};
+
+    (void)sigemptyset(&sa.sa_mask);
+    (void)sigaction(SIGTERM, &sa, NULL);
+    (void)sigaction(SIGHUP, &sa, NULL);
 }
 
 void lg_app_die_as_told(void)

@@ -85,6 +85,8 @@ void lg_app_catch_interrupt(lg_app *app, int presses);
 /* For commands that write files: SIGTERM and SIGHUP too set *app->cancel, so that nothing half-written stays; a
  * second one ends the process at once. */
 void lg_app_catch_termination(lg_app *app);
+/* For chat at a terminal that knows escapes: after SIGTERM or SIGHUP it is as it was before. */
+void lg_app_tidy_terminal_at_death(void);
 /* For main: after such a signal, end by it; else nothing. */
 void lg_app_die_as_told(void);
 bool lg_app_interrupted(const lg_app *app);

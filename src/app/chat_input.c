@@ -420,12 +420,8 @@ static void forget_pastes(lg_input *in)
 
 void lg_input_close(lg_input *in)
 {
-    HistEventW ev;
-
     if (!in)
         return;
-    if (in->history && in->history_path)
-        (void)history_w(in->history, &ev, H_SAVE, in->history_path);
     if (in->el)
         el_end(in->el);
     if (in->history)
@@ -535,8 +531,11 @@ static void remember(lg_input *in, const wchar_t *line, size_t n)
         return;
     wmemcpy(copy, line, n);
     copy[n] = L'\0';
-    if (in->history && n > 0 && line[0] != L' ' && !in->pasted)
-        (void)history_w(in->history, &ev, H_ENTER, copy);
+    if (!in->history || n == 0 || line[0] == L' ' || in->pasted)
+        return;
+    (void)history_w(in->history, &ev, H_ENTER, copy);
+    if (in->history_path) // at once: a window that is closed leaves no time at the end
+        (void)history_w(in->history, &ev, H_SAVE, in->history_path);
 }
 
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err)

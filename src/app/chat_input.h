@@ -34,10 +34,11 @@ typedef struct lg_input_params {
 } lg_input_params;
 
 LG_NODISCARD lg_status lg_input_open(const lg_input_params *p, lg_input **out, lg_err *err);
-/* Writes the history. Takes NULL. */
+/* Takes NULL. */
 void lg_input_close(lg_input *in);
 
-/* The next message into `out` (cleared first), without the newline that sent it. */
+/* The next message into `out` (cleared first), without the newline that sent it; it is in the history's file
+ * when this returns. */
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err);
 /* What the editor holds when it opens next time: a text, or the last message as it was typed. Nothing in a
  * pipe. */

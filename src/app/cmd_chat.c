@@ -252,6 +252,8 @@ static int run(lg_app *app)
     lg_talk_init(&c.talk, app, e, &asking);
     c.talk.show.markdown = !o->plain;
     lg_app_catch_interrupt(app, 3);
+    if (c.person && c.term.attrs)
+        lg_app_tidy_terminal_at_death();
     if (begin(&c, o, &err) != LG_OK) {
         rc = lg_app_fail(&err);
     } else {

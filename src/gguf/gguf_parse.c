@@ -413,9 +413,12 @@ static lg_status check_magic(const lg_map *m, lg_err *err)
         what = "not a GGUF file, it looks like safetensors; convert it first";
     else if (m->n && m->p[0] == '<')
         what = "not a GGUF file, it looks like a web page";
-    else
-        what = m->n ? "not a GGUF file" : "empty";
-    return LG_FAIL(err, LG_E_INPUT, "is %s", what);
+    else if (m->n == 0)
+        what = "empty";
+    if (what)
+        return LG_FAIL(err, LG_E_INPUT, "is %s", what);
+    return LG_FAIL(err, LG_E_INPUT, "not a GGUF file (starts with \"%.*s\"); see 'lagoon inspect --help'",
+                   (int)(m->n < 5 ? m->n : 5), (const char *)m->p);
 }
 
 static lg_status check_version(uint32_t v, lg_err *err)

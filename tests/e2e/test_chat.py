@@ -325,6 +325,19 @@ class Screen(Case):
         t.send("\x15")
         self.leave(t)
 
+    def test_a_closed_window_keeps_the_history(self):
+        path = os.path.join(STATE, "lagoon", "chat_history")
+        for sig, text in ((signal.SIGHUP, "hung up on"), (signal.SIGTERM, "told to end")):
+            t = self.start()
+            t.send(text + "\r")
+            t.expect("Done.")
+            t.expect(PROMPT)
+            os.kill(t.pid, sig)
+            self.assertEqual(t.wait(), -sig)
+            self.assertEqual(t.seen.count(b"\x1b[?2004h"), t.seen.count(b"\x1b[?2004l"))
+            with open(path) as f:
+                self.assertIn(text.replace(" ", "\\040"), f.read())
+
     def test_terminal_is_as_before(self):
         """Bracketed paste is off and echo on after every way out."""
         for keys, status in (("\x04", 0), ("\x03\x03\x03", 130), ("/quit\r", 0)):

@@ -132,7 +132,8 @@ class Models(Case):
         self.one_line(r, 1, path, "denied")
 
     def test_not_a_model(self):
-        self.each(self.damaged("notes.txt", b"# My notes\n" * 20), 1, "notes.txt", "not a GGUF")
+        self.each(self.damaged("notes.txt", b"# My notes\n" * 20), 1,
+                  "notes.txt: not a GGUF file (starts with \"# My \"); see 'lagoon inspect --help'\n")
         self.each(self.damaged("empty.gguf", b""), 1, "empty.gguf")
 
     def test_truncated(self):

@@ -365,7 +365,10 @@ static void test_header(void **state)
     refused(&m, "big-endian");
     start(&m, 3, 0, 0);
     memcpy(m.b.p, "PK\3\4", 4);
-    refused(&m, "not a GGUF file");
+    refused(&m, "not a GGUF file (starts with \"PK");
+    lg_buf_init(&m.b, 1 << 20);
+    assert_true(lg_buf_addz(&m.b, "# My notes\n"));
+    refused(&m, "not a GGUF file (starts with \"# My \"); see");
     lg_buf_init(&m.b, 1 << 20);
     assert_true(lg_buf_addz(&m.b, "version https://git-lfs.github.com/spec/v1\noid sha256:00\n"));
     refused(&m, "Git LFS pointer");
