@@ -30,7 +30,7 @@ static const lg_option options[] = {
     LG_OPTION(own, plain, "plain", 0, bool, "", NULL, NULL, "no bold, no marked code in answers"),
     LG_OPTION(own, no_footer, "no-stats", 0, bool, "", NULL, NULL, "no figures behind answers"),
     LG_GEN_OPTIONS(own),
-    LG_OPTION(own, common.quiet, "quiet", 'q', bool, "", NULL, NULL, "no logs and no progress"),
+    LG_COMMON_OPTIONS(own),
     LG_OPTION_END,
 };
 
@@ -104,7 +104,9 @@ void lg_console_turn(lg_console *c, lg_console_ask ask)
         c->quit = true;
         return;
     }
-    if (!c->talk.show.term.tty)
+    if (c->talk.show.silent && end != LG_TALK_UNASKED && lg_turn_json(&c->talk.turn, &err) != LG_OK)
+        lg_console_error(c, &err);
+    if (!c->talk.show.silent && !c->talk.show.term.tty)
         (void)fputc('\n', stdout);
     if (!lg_app_stdout_ok())
         c->quit = true;
@@ -251,6 +253,7 @@ static int run(lg_app *app)
     lg_buf_init(&c.scratch, 2 * LG_INPUT_MAX);
     lg_talk_init(&c.talk, app, e, &asking);
     c.talk.show.markdown = !o->plain;
+    c.talk.show.silent = app->common.json;
     lg_app_catch_interrupt(app, 3);
     if (c.person && c.term.attrs)
         lg_app_tidy_terminal_at_death();
@@ -279,7 +282,7 @@ const lg_cmd lg_cmd_chat = {
          .notes =
              "At a terminal: Enter sends, Alt-Enter or a backslash before Enter begins a new line, Ctrl-C stops the\n"
              "answer, Ctrl-D leaves, /help lists the commands. In a pipe each line of stdin is one message and\n"
-             "stdout holds the answers only."},
+             "stdout holds the answers only; --json makes each of them one line of JSON, thinking included."},
     .own_bytes = sizeof(own),
     .init = init,
     .run = run,

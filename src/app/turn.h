@@ -96,6 +96,8 @@ LG_NODISCARD lg_status lg_turn_run(lg_turn *t, const lg_ids *prompt, lg_err *err
 
 /* "312 + 1,204 thinking  30.7 tok/s  first token 0.31 s  cached 98 %  ctx 85,914 of 262,144" */
 void lg_turn_figures(const lg_turn *t, lg_buf *out);
+/* The answer and its figures on stdout, one line of JSON. */
+LG_NODISCARD lg_status lg_turn_json(const lg_turn *t, lg_err *err);
 /* Tokens a second while decoding; 0 when unknown. */
 double lg_turn_rate(const lg_gen_stats *s);
 

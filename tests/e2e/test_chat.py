@@ -27,6 +27,13 @@ class Pipe(Case):
     def test_last_line_without_newline_and_empty_lines(self):
         self.assertEqual(chat("a\n\n   \nb").stdout.decode(), 2 * (ANSWER + "\n"))
 
+    def test_json_is_one_object_an_answer(self):
+        r = chat("a\n/think off\nb\n", "--json")
+        out = [json.loads(line) for line in r.stdout.splitlines()]
+        self.assertEqual((r.returncode, r.stderr), (0, b""))
+        self.assertEqual([(o["content"], o["reasoning"], o["finish"]) for o in out],
+                         [(ANSWER, THOUGHT, "stop"), (ANSWER, None, "stop")])
+
     def test_closed_reader(self):
         p = subprocess.Popen([lib.PROGRAM, "chat", "-m", model("loop")], env=lib.ENV | ENV, stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
