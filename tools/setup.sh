@@ -36,7 +36,7 @@ libcmocka-dev   # unit tests, which are configured with the rest
 "
 apt_test="
 python3         # end-to-end tests
-valgrind        # memory of a short answer
+valgrind        # memory of a short answer and of a server
 "
 # The other architecture's kernels are tested under emulation.
 apt_cross="

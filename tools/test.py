@@ -3,7 +3,7 @@
 
     tools/test.py [--native] [--option NAME=VALUE]... BUILD
 
-Runs every test of the build directory BUILD and, unless --native is given, those of a 64-bit ARM build of the kernels
+Runs every test of the build directory BUILD and, unless --native is given, those of a 64-bit ARM build of kernels and model
 under emulation (BUILD-arm64) and beside them, because emulation takes one processor only, the short load on a server
 that was built with the address sanitizer and on one with the thread sanitizer (BUILD-address, BUILD-thread). A build
 that fails counts as one failed test; what this machine cannot run counts as skipped, with the reason. The numbers are
