@@ -79,7 +79,7 @@ static lg_status context_exceeded(int64_t n_prompt, int64_t n_ctx, const char *p
     return LG_E_INPUT;
 }
 
-// The prompt's size against the context; the limit is lowered to what is left. `param` is what made the prompt.
+// The prompt's size against the context; the limit is lowered to what is left. `param`: what made the prompt.
 static lg_status fit(const lg_service *s, int64_t limit, const char *param, lg_job *job, lg_api_error *e)
 {
     int64_t n = (int64_t)job->prompt.n, room = s->n_ctx - n;
