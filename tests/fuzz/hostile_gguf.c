@@ -14,10 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "app/inspect.h"
-#include "base/clock.h"
 #include "base/file.h"
 #include "support/maker.h"
 #include "walk_gguf.h"
@@ -341,10 +341,19 @@ static void show(const lg_gguf *g)
     LG_ASSERT(lg_inspect_json(&in, &err) == LG_OK);
 }
 
+// What this thread has computed: how busy the machine is says nothing about a file.
+static uint64_t worked_us(void)
+{
+    struct timespec t;
+
+    LG_ASSERT(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 // One file: refused with a clean line, or walked and shown. Counts what happened.
 static void try_one(const uint8_t *p, size_t n, const char *path, long counts[3])
 {
-    uint64_t start = lg_now_us();
+    uint64_t start = worked_us();
     lg_gguf *g = NULL;
     lg_err err = {0};
     void *mem;
@@ -360,7 +369,7 @@ static void try_one(const uint8_t *p, size_t n, const char *path, long counts[3]
         lg_gguf_close(g);
     }
     free(mem);
-    LG_ASSERT(lg_now_us() - start < SECONDS_MAX * UINT64_C(1000000));
+    LG_ASSERT(worked_us() - start < SECONDS_MAX * UINT64_C(1000000));
 }
 
 static mk_model small(const char *vocab, int which)

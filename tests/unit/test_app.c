@@ -11,6 +11,7 @@
 #include "app/markdown.h"
 #include "app/progress.h"
 #include "app/turn.h"
+#include "base/clock.h"
 #include "check.h"
 
 static void figures(void **state)
@@ -166,7 +167,7 @@ static void terminal_text(void **state)
 }
 
 /* In a child: `presses` interrupts, `pause_ms` apart; its exit status, 0 when it survived them. */
-static int interrupted(int to_end, int presses, int pause_ms)
+static int interrupted_once(int to_end, int presses, int pause_ms)
 {
     pid_t pid = fork();
     int status;
@@ -186,6 +187,20 @@ static int interrupted(int to_end, int presses, int pause_ms)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+// The same in a second at most: where the machine was busy with something else it says nothing about haste.
+static int interrupted(int to_end, int presses, int pause_ms)
+{
+    int status;
+
+    for (int tries = 0;; tries++) {
+        uint64_t start = lg_now_us();
+
+        status = interrupted_once(to_end, presses, pause_ms);
+        if (lg_now_us() - start < 1000000 || pause_ms > 100 || tries == 20)
+            return status;
+    }
 }
 
 static void interruption(void **state)

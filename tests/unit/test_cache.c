@@ -12,8 +12,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "check.h"
 #include "engine/engine_int.h"
 #include "engine/prefix_int.h"
@@ -763,6 +763,15 @@ typedef struct killer {
     uint64_t us;
 } killer;
 
+// What the test itself has computed: how long a request takes, whatever else the machine does.
+static uint64_t worked_us(void)
+{
+    struct timespec t;
+
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t), 0);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 static void *kill_later(void *arg)
 {
     const killer *k = arg;
@@ -823,13 +832,13 @@ static void cancelled_anywhere(void **state)
     for (int i = 0; i < cancel_rounds; i++) {
         int n = random_prompt(ids, &rng);
         double what = mk_uniform(&rng);
-        uint64_t t0 = lg_now_us();
+        uint64_t t0 = worked_us();
 
         p.mode = what < 0.1 ? LG_CACHE_NO_STORE : what < 0.15 ? LG_CACHE_OFF : LG_CACHE_USE;
         p.scope = mk_uniform(&rng) < 0.1;
         if (i % 16 == 0) { // in peace, and right
             (void)ask(&p, ids, (size_t)n, NULL, 0, 12);
-            longest = longest > lg_now_us() - t0 ? longest : lg_now_us() - t0;
+            longest = longest > worked_us() - t0 ? longest : worked_us() - t0;
         } else {
             n_cancelled += one_cancelled(&p, ids, n, mk_uniform(&rng) < 0.1,
                                          (uint64_t)(mk_uniform(&rng) * mk_uniform(&rng) * (double)longest));
