@@ -17,7 +17,7 @@ const tools = [{ name: 'lookup', description: 'look it up',
                  input_schema: { type: 'object', properties: { what: { type: 'string' }, n: { type: 'integer' } } } }];
 const ask = { model: 'claude-test', max_tokens: 2000, messages: [user('What is it?')], tools };
 const brief = { model: 'claude-test', max_tokens: 4, thinking: { type: 'disabled' }, messages: [user('Go.')] };
-const endless = { ...brief, max_tokens: 12000 }; // seconds on any machine
+const endless = { ...brief, max_tokens: 250000 }; // minutes on any machine
 const bare = (content) => content.map(({ id, signature, ...rest }) => rest);
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -126,7 +126,7 @@ const steps = {
     await fails(() => talk.messages.create({ ...ask, messages: [user([{ type: 'image', source: {} }])] }),
                 sdk.BadRequestError, (e) => assert.match(e.message, /messages\[0\]\.content\[0\]/));
     await fails(() => talk.messages.create({ ...ask, stream: true, temperature: 9 }), sdk.BadRequestError);
-    await fails(() => loop.messages.create({ ...brief, messages: [user('long '.repeat(8000))] }), sdk.BadRequestError,
+    await fails(() => loop.messages.create({ ...brief, messages: [user('long '.repeat(60000))] }), sdk.BadRequestError,
                 (e) => assert.match(e.message, /prompt is too long: \d+ tokens > \d+ maximum/));
     await fails(() => client(test.loop, { apiKey: 'wrong' }).messages.create(brief), sdk.AuthenticationError,
                 (e) => assert.equal(e.type, 'authentication_error'));
@@ -153,8 +153,8 @@ const steps = {
     s.abort();
     await fails(() => s.finalMessage(), sdk.APIUserAbortError);
     const start = Date.now();
-    await loop.messages.create(brief); // the engine is free at once
-    assert.ok(Date.now() - start < 2000, `${Date.now() - start} ms`);
+    await loop.messages.create(brief); // the engine is free at once, not when it is done
+    assert.ok(Date.now() - start < 20000, `${Date.now() - start} ms`);
   },
 
   async 'a full queue, and retries'() {
@@ -166,7 +166,7 @@ const steps = {
       assert.equal(e.type, 'rate_limit_error');
       assert.equal(e.headers.get('retry-after'), '1');
     });
-    const patient = client(test.loop, { maxRetries: 4 }).messages.create(brief);
+    const patient = client(test.loop, { maxRetries: 50 }).messages.create(brief);
     await sleep(300);
     running.abort();
     waiting.abort();

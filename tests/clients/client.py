@@ -31,6 +31,17 @@ def skip(reason):
     sys.exit(77)
 
 
+NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ENETUNREACH")
+FAR = os.path.join(PACKAGES, "unreachable")  # says why; the next tests need not find out for themselves
+
+
+def give_up(name, reason, network):
+    if network:
+        with open(FAR, "w", encoding="utf-8") as f:
+            f.write(reason)
+    skip(f"{name} cannot be installed: {reason}")
+
+
 def package(name, after=None):
     """The node_modules folder that holds the package; `after` is a script of the package to run once, or None."""
     npm, node = shutil.which("npm"), shutil.which("node")
@@ -44,6 +55,9 @@ def package(name, after=None):
     with open(os.path.join(place, "lock"), "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(os.path.join(place, "complete")):
+            if os.path.exists(FAR) and abs(time.time() - os.path.getmtime(FAR)) < 1800:
+                with open(FAR, encoding="utf-8") as f:
+                    skip(f"{name}@{version} cannot be installed, as another one a moment ago: {f.read()}")
             with open(os.path.join(place, "package.json"), "w", encoding="utf-8") as f:
                 json.dump({"private": True, "dependencies": {name: version}}, f)
             steps = [[npm, "install", "--no-audit", "--no-fund", "--loglevel=error"]]
@@ -54,9 +68,10 @@ def package(name, after=None):
                     r = subprocess.run(words, cwd=place, timeout=400, stdin=subprocess.DEVNULL,
                                        capture_output=True, text=True, check=False)
                 except subprocess.TimeoutExpired:
-                    skip(f"{name}@{version} cannot be installed: npm needs more than 400 s")
+                    give_up(f"{name}@{version}", "npm needs more than 400 s", True)
                 if r.returncode != 0:
-                    skip(f"{name}@{version} cannot be installed: {(r.stderr or r.stdout).strip()[-400:]}")
+                    said = (r.stderr or r.stdout).strip()
+                    give_up(f"{name}@{version}", said[:400], any(word in said for word in NETWORK))
             with open(os.path.join(place, "complete"), "w", encoding="ascii"):
                 pass
     return modules
@@ -155,7 +170,7 @@ class Relay:
         return [x for x in self.seen if x.method == "POST" and x.path.split("?")[0] == path]
 
 
-def run(words, env, folder, seconds=280):
+def run(words, env, folder, seconds=1000):
     """A client in its folder; its standard output. A failure shows everything."""
     r = subprocess.run(words, cwd=folder, env=env, timeout=seconds, stdin=subprocess.DEVNULL, capture_output=True,
                        text=True, check=False)

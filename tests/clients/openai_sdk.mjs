@@ -20,7 +20,7 @@ const item = { model: 'gpt-test', input: 'What is it?', reasoning: { summary: 'a
                include: ['reasoning.encrypted_content'],
                tools: [{ type: 'function', name: 'lookup', description: 'look it up', parameters, strict: false }] };
 const brief = { model: 'gpt-test', max_tokens: 4, reasoning_effort: 'none', messages: [user('Go.')] };
-const endless = { ...brief, max_tokens: 12000 }; // seconds on any machine
+const endless = { ...brief, max_tokens: 250000 }; // minutes on any machine
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
 async function fails(act, type, check = () => {}) {
@@ -233,7 +233,7 @@ const steps = {
                 (e) => assert.equal(e.param, 'temperature'));
     await fails(make(talk, { response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { not: {} } } } }),
                 sdk.BadRequestError, (e) => assert.equal(e.code, 'unsupported_keyword'));
-    await fails(make(loop, { messages: [user('long '.repeat(8000))] }), sdk.BadRequestError, (e) => {
+    await fails(make(loop, { messages: [user('long '.repeat(60000))] }), sdk.BadRequestError, (e) => {
       assert.equal(e.code, 'context_length_exceeded');
       assert.match(e.message, /maximum context length is \d+ tokens/);
       assert.match(e.message, /prompt is too long: \d+ tokens > \d+ maximum/);
@@ -259,8 +259,8 @@ const steps = {
     s.abort();
     await fails(() => s.finalChatCompletion(), sdk.APIUserAbortError);
     const start = Date.now();
-    await loop.chat.completions.create(brief); // the engine is free at once
-    assert.ok(Date.now() - start < 2000, `${Date.now() - start} ms`);
+    await loop.chat.completions.create(brief); // the engine is free at once, not when it is done
+    assert.ok(Date.now() - start < 20000, `${Date.now() - start} ms`);
   },
 
   async 'a full queue, and retries'() {
@@ -271,7 +271,7 @@ const steps = {
       assert.equal(e.code, 'queue_full');
       assert.equal(e.headers.get('retry-after'), '1');
     });
-    const patient = client(test.loop, { maxRetries: 4 }).chat.completions.create(brief);
+    const patient = client(test.loop, { maxRetries: 50 }).chat.completions.create(brief);
     await sleep(300);
     running.controller.abort();
     waiting.controller.abort();

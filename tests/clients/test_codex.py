@@ -29,7 +29,7 @@ def run(relay, env, folder, prompt):
     with open(os.path.join(place, "config.toml"), "w", encoding="ascii") as f:
         f.write(CONFIG.format(port=relay.port))
     words = [CODEX, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt]
-    return client.run(words, env, folder, seconds=500)
+    return client.run(words, env, folder, seconds=1000)
 
 
 def outputs(exchange):

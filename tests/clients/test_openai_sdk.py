@@ -17,7 +17,7 @@ class OpenaiSdk(lib.Case):
             "<arg_key>n</arg_key><arg_value>42</arg_value>", 26])
         env, folder = client.home("sdk")
         strict = ("--queue-capacity", "1", "--model-policy", "strict", "--model-aliases", "gpt-test", "--api-key",
-                  "sesame", "--max-body-bytes", "1MiB", "--ctx", "16384")
+                  "sesame", "--max-body-bytes", "1MiB")
         with web.Server(talk) as a, web.Server("loop", *strict) as b, web.Server("loop") as c:
             env["LAGOON_TEST"] = json.dumps({"modules": MODULES, "talk": a.port, "loop": b.port, "last": c.port,
                                              "pid": c.process.pid})

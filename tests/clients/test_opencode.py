@@ -26,7 +26,7 @@ def run(relay, env, folder, prompt, steps=20):
                                       "models": {"laguna": {"name": "laguna", "tool_call": True}}}}}
     with open(os.path.join(folder, "opencode.json"), "w", encoding="ascii") as f:
         json.dump(config, f)
-    return client.run([OPENCODE, "run", prompt], env, folder, seconds=500)
+    return client.run([OPENCODE, "run", prompt], env, folder, seconds=1000)
 
 
 def results(exchange):
