@@ -1,25 +1,37 @@
 /*
  * Measures what the drafting policy costs where drafts are poor and brings where they are good: the same reply
- * with the default policy and without drafts, by two engines that take turns of TURN tokens, so that whatever
- * else the machine does meets both. Only a side's own turns are counted.
+ * by two engines that take turns of TURN tokens, so that whatever else the machine does meets both. Only a
+ * side's own turns are counted.
  *
- *   bench_policy MODEL DRAFTER [TOKENS [REPS [THREADS [prose | code]]]]
+ *   bench_policy MODEL DRAFTER [TOKENS [REPS [THREADS [WORD ...]]]]
  *
+ * Words choose texts (prose, code) and ways (below), all of them without; `greedy` takes the likeliest tokens.
  * Prose goes on from beginnings that the demonstration model has no text for; code is what it knows. Each
- * reply is the longest of those with the seeds 1 to SEEDS. `new` forgets everything before each reply, as a
- * process that has just started; `warm` keeps it. Figures only; nothing is judged.
+ * reply is the longest of those with the seeds 1 to SEEDS. Figures only; nothing is judged.
+ *
+ *   control  no drafts on either side: what the method itself says
+ *   rest     the drafter is there, its policy never drafts: what a paused step costs
+ *   new      the policy forgets everything before each reply, as in a process that has just started
+ *   warm     the policy goes on from the reply before
+ *
+ * A reply's ratio, plain over drafting, is taken twice: of the sums of all turns, and by parts. There, turns
+ * that drafted count as the ratio of their sums, and all others, which are alike, as the median of their
+ * ratios to the plain turns beside them: a pause of the machine in one turn of many does not show. Both are given as the median of the replies between the limits that hold it with 95 % (order
+ * statistics; with under 6 replies all there are).
  */
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "engine/engine.h"
+#include "engine/engine_int.h"
 
-enum { TEXTS = 6, PROSE = 3, REPS_MAX = 99, SEEDS = 24, TURN = 16 };
-enum { NEW, WARM, WAYS };
+enum { TEXTS = 6, PROSE = 3, REPS_MAX = 99, SEEDS = 24, TURN = 8, TURNS_MAX = 1024 };
+enum { CONTROL, REST, NEW, WARM, WAYS };
 
+static const char *const way_name[WAYS] = {"control", "rest", "new", "warm"};
 static const char *const text[TEXTS] = {
     "The lagoon lies behind the dunes. In the morning",
     "My dear friend, I have walked along the shore today and",
@@ -41,13 +53,16 @@ typedef struct baton {
 typedef struct side {
     lg_engine *e;
     baton *b; // NULL: no turns
-    int id;   // 0: no drafts
+    int id;
+    bool drafts, rests, greedy;
     const char *text;
     uint64_t seed;
     int64_t limit;
-    int made;         // tokens of this turn
-    uint64_t start;   // of this turn, ns; 0: before the first token
-    double ns;
+    int made;       // tokens of this turn
+    uint64_t start; // of this turn, ns; 0: before the first token
+    double ns[TURNS_MAX], sum;
+    int64_t rounds[TURNS_MAX]; // that were over when the turn ended
+    int turns;
     lg_gen_stats stats;
     lg_status st;
     lg_err err;
@@ -70,18 +85,41 @@ static void pass(const side *s, bool done)
     (void)pthread_mutex_unlock(&s->b->lock);
 }
 
+static void end_turn(side *s, uint64_t now)
+{
+    double ns = (double)(now - s->start);
+
+    s->sum += ns;
+    if (s->turns < TURNS_MAX) {
+        s->ns[s->turns] = ns;
+        s->rounds[s->turns++] = s->stats.draft.made + s->stats.draft.rounds;
+    }
+    s->made = 0;
+}
+
+// So many plain steps in debt, the policy drafts no more.
+static void lay_to_rest(const side *s)
+{
+    lg_pace *p = lg_spec_pace(s->e->spec);
+
+    p->paused = true;
+    p->probe = 0;
+    p->purse = -1e6;
+}
+
 static void on_token(void *ctx, const lg_gen_token *t)
 {
     side *s = ctx;
     uint64_t now = lg_now_ns();
 
     (void)t;
+    if (s->rests)
+        lay_to_rest(s);
     if (s->start == 0) { // the clock starts behind the first token
         s->start = now;
         s->made = 0;
     } else if (s->b && ++s->made >= TURN) {
-        s->ns += (double)(now - s->start);
-        s->made = 0;
+        end_turn(s, now);
         pass(s, false);
         await_turn(s);
         s->start = lg_now_ns();
@@ -100,7 +138,7 @@ static lg_status generate(side *s)
                        .max_tokens = s->limit,
                        .max_think = -1,
                        .reply = {.raw = true},
-                       .no_draft = s->id == 0,
+                       .no_draft = !s->drafts,
                        .cache = LG_CACHE_OFF,
                        .max_reply_bytes = 1 << 20,
                        .event = ignore,
@@ -110,12 +148,15 @@ static lg_status generate(side *s)
     lg_status st = lg_bpe_encode(lg_engine_bpe(s->e), lg_str_of(s->text), false, &ids, &s->err);
 
     p.sampling.seed = s->seed;
-    s->ns = 0;
+    if (s->greedy)
+        p.sampling.temperature = 0;
+    s->sum = 0;
+    s->turns = s->made = 0;
     s->start = 0;
     if (st == LG_OK)
         st = lg_generate(s->e, ids.p, ids.n, &p, &s->stats, NULL, &s->err);
     if (s->start)
-        s->ns += (double)(lg_now_ns() - s->start);
+        end_turn(s, lg_now_ns());
     lg_ids_free(&ids);
     return st;
 }
@@ -156,29 +197,95 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double *v, int n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return (v[(n - 1) / 2] + v[n / 2]) / 2;
+}
+
+// The ratio by parts: see above. *step: of the turns without drafts alone; 0: there is none.
+static double by_parts(const side s[2], double *step)
+{
+    // the last turns are shorter
+    int turns = s[0].turns < s[1].turns ? s[0].turns - 1 : s[1].turns - 1, alike = 0;
+    static double ratio[TURNS_MAX];
+    double plain = 0, spec = 0;
+
+    *step = 0;
+    if (turns < 1)
+        return s[0].sum / s[1].sum;
+    for (int i = 0; i < turns; i++) {
+        // a round that ends with the turn's last token is counted in the next turn
+        bool drafted = s[1].rounds[i + 1] != (i > 0 ? s[1].rounds[i - 1] : 0);
+
+        if (drafted) {
+            plain += s[0].ns[i];
+            spec += s[1].ns[i];
+        } else {
+            ratio[alike++] = s[0].ns[i] / s[1].ns[i];
+        }
+    }
+    if (alike > 0)
+        *step = median(ratio, alike);
+    double took = alike > 0 ? alike / *step : 0; // in plain turns
+    if (plain > 0)
+        took += (turns - alike) * spec / plain;
+    return turns / took;
+}
+
+// Ranks, from 0, between which the median of n values lies with 95 %.
+static void limits(int n, int *low, int *high)
+{
+    double p = pow(0.5, n), below = p; // P(rank of the median <= k) for k = 0
+
+    *low = 0;
+    for (int k = 1; below <= 0.025 && k < n / 2; k++) {
+        *low = k - 1;
+        p *= (double)(n - k + 1) / k;
+        below += p;
+    }
+    *high = n - 1 - *low;
+}
+
+static void print_ratio(double *v, int n)
+{
+    int low, high;
+    double m = median(v, n);
+
+    limits(n, &low, &high);
+    (void)printf("  %6.3f (%.3f to %.3f)", m, v[low], v[high]);
+}
+
 static lg_status measure(side s[2], int way, const char *kind, int reps, lg_err *err)
 {
-    double ratio[REPS_MAX], us[REPS_MAX];
+    static double sums[REPS_MAX], parts[REPS_MAX], step[REPS_MAX], us[REPS_MAX];
     int64_t rounds = 0, made = 0, accepted = 0;
+    int n_step = 0;
 
+    s[1].drafts = way != CONTROL;
+    s[1].rests = way == REST;
+    lg_engine_set_draft(s[1].e, &policy);
     for (int i = 0; i < reps; i++) {
         if (way == NEW)
             lg_engine_set_draft(s[1].e, &policy);
         LG_TRY(both(s, err));
         if (s[0].stats.output_tokens != s[1].stats.output_tokens)
             return LG_FAIL(err, LG_E_INPUT, "another reply with drafts than without");
-        ratio[i] = s[0].ns / s[1].ns;
-        us[i] = s[0].ns / 1e3 / (double)(s[0].stats.output_tokens - 1);
+        sums[i] = s[0].sum / s[1].sum;
+        parts[i] = by_parts(s, &step[n_step]);
+        n_step += step[n_step] > 0;
+        us[i] = s[0].sum / 1e3 / (double)(s[0].stats.output_tokens - 1);
         rounds += s[1].stats.draft.rounds;
         made += s[1].stats.draft.made;
         accepted += s[1].stats.draft.accepted;
     }
-    qsort(ratio, (size_t)reps, sizeof *ratio, by_value);
-    qsort(us, (size_t)reps, sizeof *us, by_value);
-    (void)printf("%-6s %-5s %6lld %9.0f %8.3f %8.3f %8.3f %8.1f %8.1f %9.1f\n", kind,
-                 way == NEW ? "new" : "warm", (long long)s[0].stats.output_tokens, us[reps / 2],
-                 ratio[reps / 2], ratio[0], ratio[reps - 1], (double)rounds / reps, (double)made / reps,
-                 (double)accepted / reps);
+    (void)printf("%-6s %-8s %6lld %9.0f", kind, way_name[way], (long long)s[0].stats.output_tokens,
+                 median(us, reps));
+    print_ratio(sums, reps);
+    print_ratio(parts, reps);
+    if (n_step > 0)
+        print_ratio(step, n_step);
+    (void)printf("  %.1f %.1f %.1f\n", (double)rounds / reps, (double)made / reps, (double)accepted / reps);
     (void)fflush(stdout);
     return LG_OK;
 }
@@ -190,7 +297,7 @@ static lg_status find_seed(side *s, lg_err *err)
     uint64_t best = 1;
 
     s->b = NULL;
-    for (s->seed = 1; s->seed <= SEEDS && longest < s->limit; s->seed++) {
+    for (s->seed = 1; s->seed <= (s->greedy ? 1 : SEEDS) && longest < s->limit; s->seed++) {
         if (generate(s) != LG_OK) {
             *err = s->err;
             return LG_E_INPUT;
@@ -204,13 +311,47 @@ static lg_status find_seed(side *s, lg_err *err)
     return longest > 1 ? LG_OK : LG_FAIL(err, LG_E_INPUT, "no reply has two tokens");
 }
 
-static lg_status measure_text(side s[2], int which, int reps, lg_err *err)
+static bool is_kind(int which, const char *word)
+{
+    return strcmp(word, which < PROSE ? "prose" : "code") == 0;
+}
+
+// Whether the words choose it, or nothing of its kind: `is` says of what a word is the name.
+static bool chosen(char **words, int n, int which, int all, bool (*is)(int, const char *))
+{
+    bool any = false;
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < all; k++) {
+            if (is(k, words[i]) && k == which)
+                return true;
+            any = any || is(k, words[i]);
+        }
+    return !any;
+}
+
+static bool is_way(int way, const char *word)
+{
+    return strcmp(word, way_name[way]) == 0;
+}
+
+static bool is_known(const char *word)
+{
+    bool known = strcmp(word, "greedy") == 0;
+
+    for (int i = 0; i < WAYS; i++)
+        known = known || is_way(i, word);
+    return known || is_kind(0, word) || is_kind(PROSE, word);
+}
+
+static lg_status measure_text(side s[2], int which, int reps, char **words, int n, lg_err *err)
 {
     s[0].text = s[1].text = text[which];
     LG_TRY(find_seed(&s[0], err));
     s[1].seed = s[0].seed;
     for (int way = 0; way < WAYS; way++)
-        LG_TRY(measure(s, way, which < PROSE ? "prose" : "code", reps, err));
+        if (chosen(words, n, way, WAYS, is_way))
+            LG_TRY(measure(s, way, which < PROSE ? "prose" : "code", reps, err));
     return LG_OK;
 }
 
@@ -228,13 +369,20 @@ static lg_status open_engine(char **argv, int threads, lg_engine **out, lg_err *
 
 int main(int argc, char **argv)
 {
-    side s[2] = {{.id = 0}, {.id = 1}};
+    static side s[2] = {{.id = 0}, {.id = 1}};
+    int n_words = argc > 6 ? argc - 6 : 0;
+    char **words = argv + argc - n_words;
+    bool known = argc >= 3;
     lg_err err = {0};
     lg_status st;
 
-    if (argc < 3) {
-        (void)fprintf(stderr,
-                      "usage: bench_policy MODEL DRAFTER [TOKENS [REPS [THREADS [prose | code]]]]\n");
+    for (int i = 0; i < n_words; i++) {
+        known = known && is_known(words[i]);
+        s[0].greedy = s[1].greedy = s[0].greedy || strcmp(words[i], "greedy") == 0;
+    }
+    if (!known) {
+        (void)fprintf(stderr, "usage: bench_policy MODEL DRAFTER [TOKENS [REPS [THREADS [prose | code | control | "
+                              "rest | new | warm | greedy ...]]]]\n");
         return 2;
     }
     int reps = argc > 4 ? atoi(argv[4]) : 5, threads = argc > 5 ? atoi(argv[5]) : 0;
@@ -244,11 +392,11 @@ int main(int argc, char **argv)
     if (st == LG_OK)
         st = open_engine(argv, threads, &s[1].e, &err);
     if (st == LG_OK)
-        (void)printf("%-6s %-5s %6s %9s %8s %8s %8s %8s %8s %9s\n", "text", "way", "tokens", "plain us",
-                     "speed-up", "min", "max", "rounds", "drafts", "accepted");
+        (void)printf("%-6s %-8s %6s %9s  %-24s  %-24s  %-24s  %s\n", "text", "way", "tokens", "plain us",
+                     "speed-up by sums", "by parts", "turns without drafts", "rounds, drafts, accepted");
     for (int i = 0; st == LG_OK && i < TEXTS; i++)
-        if (argc <= 6 || strcmp(argv[6], i < PROSE ? "prose" : "code") == 0)
-            st = measure_text(s, i, reps, &err);
+        if (chosen(words, n_words, i, TEXTS, is_kind))
+            st = measure_text(s, i, reps, words, n_words, &err);
     if (st != LG_OK)
         (void)fprintf(stderr, "bench_policy: %s%s%s\n", err.subject, err.subject[0] ? ": " : "", err.msg);
     lg_engine_close(s[0].e);

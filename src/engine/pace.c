@@ -20,8 +20,9 @@
 
 #define ALPHA 0.15
 #define SLOW_ALPHA 0.06 /* acceptance is noisier than time */
-#define EARN 0.01       /* of a plain step, a token */
-#define PURSE_START 3
+#define EARN 0.0075     /* of a plain step, a token */
+#define PURSE_START 2
+#define CONTEXT_MAX 4   /* plain steps that rows of context are charged at once: more is the machine */
 #define PURSE_MAX 8
 #define PATIENCE_MAX 8
 #define RESUME 1.05     /* a probe must win so much: two rounds may be lucky */
@@ -345,7 +346,7 @@ static void account(lg_pace *p, const lg_pace_round *r)
 
     if (r->drafted > 0)
         p->purse += r->tokens - round_cost(p, r) / limit;
-    p->purse += EARN * r->tokens - fmin(1, (double)r->context_us / limit);
+    p->purse += EARN * r->tokens - fmin(CONTEXT_MAX, (double)r->context_us / limit);
     if (p->purse > PURSE_MAX)
         p->purse = PURSE_MAX;
 }

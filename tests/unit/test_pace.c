@@ -128,7 +128,7 @@ static void rests(void **unused)
     }
     assert_true(lg_pace_rests(&p));
     rest = lg_pace_rest(&p);
-    assert_true(rest > 30 && rest < 500);
+    assert_true(rest > 30 && rest < 700);
     for (waited = 0; lg_pace_plan(&p, 99) == 0; waited++)
         (void)lg_pace_record(&p, &plain);
     assert_true(fabs(waited - rest) < 2);
