@@ -56,6 +56,7 @@ static lg_engine *open_engine(bool drafter, int max)
     lg_engine *e;
 
     mode = OWN;
+    n_truth = 0;
     assert_int_equal(lg_engine_open(&(lg_engine_params){.model_path = model_path,
                                                         .backend = {.device = "cpu", .threads = 1, .isa = ""},
                                                         .ctx = CTX,
@@ -196,6 +197,7 @@ static void rejections(void **state)
         make_prompt(prompt, n, 3 + (unsigned)l);
         (void)lg_engine_truncate(plain, 0);
         mode = NONSENSE; // one wrong draft a round, then none: single steps, with the drafter's context kept
+        n_truth = 0;     // the reply before, whose storage this one takes
         (void)reply(plain, prompt, (size_t)n, &p, &want);
         truth = want.p;
         n_truth = (int64_t)want.n;
