@@ -4,6 +4,7 @@
 #include "server/route.h"
 
 #include <string.h>
+#include <strings.h>
 
 #define JOB(at, setting_, d)                                                                 \
     {                                                                                        \
@@ -93,9 +94,25 @@ static const char *alias_of(const char *path)
     return path;
 }
 
+// The path in a target of the absolute form, http://host/path, which proxies send and every server must take.
+static lg_str without_host(lg_str t)
+{
+    size_t at;
+
+    if (t.n >= 7 && strncasecmp(t.p, "http://", 7) == 0)
+        at = 7;
+    else if (t.n >= 8 && strncasecmp(t.p, "https://", 8) == 0)
+        at = 8;
+    else
+        return t;
+    while (at < t.n && t.p[at] != '/')
+        at++;
+    return at < t.n ? (lg_str){t.p + at, t.n - at} : LG_STR("/");
+}
+
 const char *lg_route_path(lg_request *rq, bool *doubled)
 {
-    lg_str t = rq->target;
+    lg_str t = without_host(rq->target);
     char *path;
 
     *doubled = false;

@@ -24,7 +24,8 @@ class Routes(lib.Case):
 
     def test_paths(self):
         for path in ("/health", "/v1/health", "/", "/health/", "/health?x=1", "/v1/models", "/models/", "/v1/v1/models",
-                     "/metrics", "/slots", "/lagoon/v1/status"):
+                     "/metrics", "/slots", "/lagoon/v1/status", "http://127.0.0.1/health", "HTTP://x.local:5/v1/models?a=b",
+                     "https://localhost"):
             r = self.s.ask("GET", path)
             self.assertEqual(r.status, 200, path)
             self.assertTrue(r.headers["x-request-id"].startswith("req_"))
