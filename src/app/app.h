@@ -82,8 +82,8 @@ int lg_app_stdout_judge(int rc);
 /* From now on Ctrl-C sets *app->cancel; `presses` of them within two seconds end the process at once. Without
  * this call the first one does. */
 void lg_app_catch_interrupt(lg_app *app, int presses);
-/* For commands that write files: SIGTERM and SIGHUP too set *app->cancel, so that nothing half-written stays; a
- * second one ends the process at once. */
+/* For commands that write files: SIGTERM and SIGHUP too set *app->cancel, so that nothing half-written stays;
+ * a second one ends the process at once. */
 void lg_app_catch_termination(lg_app *app);
 /* For chat at a terminal that knows escapes: after SIGTERM or SIGHUP it is as it was before. */
 void lg_app_tidy_terminal_at_death(void);

@@ -167,7 +167,8 @@ static int run(lg_app *app)
     int rc = LG_EXIT_OK;
 
     if (app->words.n_arg > 0 && strcmp(app->words.arg[0], "-") != 0)
-        return lg_app_usage("unexpected word '%s' after generate; -p TEXT gives the prompt", app->words.arg[0]);
+        return lg_app_usage("unexpected word '%s' after generate; -p TEXT gives the prompt",
+                            app->words.arg[0]);
     if ((o->prompt != NULL) + (o->file != NULL) + app->words.n_arg != 1)
         return lg_app_usage("generate wants one of -p TEXT and -f FILE ('-' reads stdin)");
     if (app->words.n_arg > 0)

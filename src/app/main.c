@@ -171,8 +171,8 @@ static int dispatch(lg_app *app, int argc, char **argv)
     return unknown_command(word);
 }
 
-/* A standard descriptor that came closed would be the next file's, and what is printed would go into it. It is
- * taken by something that refuses the direction it is used in, so that using it still fails. */
+/* A standard descriptor that came closed would be the next file's, and what is printed would go into it. It
+ * is taken by something that refuses the direction it is used in, so that using it still fails. */
 static void hold_standard_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -128,10 +128,11 @@ static void warn_ban(const lg_vocab *v, lg_str text)
         if (lg_str_find(lg_vocab_bytes(v, id), text, 0) != SIZE_MAX)
             *(lg_vocab_is_added(v, id) ? &kept : &barred) += 1;
     if (kept > 0)
-        lg_app_say("--ban-string '%.*s': %d control token%s hold%s it and stay%s allowed", (int)text.n, text.p, kept,
-                   kept == 1 ? "" : "s", kept == 1 ? "s" : "", kept == 1 ? "s" : "");
+        lg_app_say("--ban-string '%.*s': %d control token%s hold%s it and stay%s allowed", (int)text.n,
+                   text.p, kept, kept == 1 ? "" : "s", kept == 1 ? "s" : "", kept == 1 ? "s" : "");
     else if (barred == 0)
-        lg_app_say("--ban-string '%.*s': no token of this model holds it, so nothing is banned", (int)text.n, text.p);
+        lg_app_say("--ban-string '%.*s': no token of this model holds it, so nothing is banned", (int)text.n,
+                   text.p);
 }
 
 void lg_asking_warn(const lg_app *app, const lg_asking *a, bool raw, const lg_vocab *v)

@@ -397,8 +397,8 @@ lg_status lg_weights_check(const lg_gguf *g, lg_hparams *hp, lg_backend *b, lg_w
 void lg_weights_warn(const lg_weights_plan *plan)
 {
     if (plan->n_older > 0)
-        LG_WARN("model", "tensors", "%s is an older name of %s; %d tensor%s read that way", plan->older, plan->now,
-                plan->n_older, plan->n_older == 1 ? " is" : "s are");
+        LG_WARN("model", "tensors", "%s is an older name of %s; %d tensor%s read that way", plan->older,
+                plan->now, plan->n_older, plan->n_older == 1 ? " is" : "s are");
 }
 
 typedef struct loader {

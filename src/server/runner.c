@@ -53,8 +53,8 @@ static lg_status load(lg_server *s, lg_err *err)
                 : strcmp(s->set->chat_template, "v2") == 0 ? LG_TEMPLATE_V2
                                                            : lg_vocab_template(v->vocab, &known);
     if (!known)
-        LG_WARN("model", "template", "the chat template is none of the known ones; s21 is used, chat_template "
-                "names another");
+        LG_WARN("model", "template",
+                "the chat template is none of the known ones; s21 is used, chat_template names another");
     v->n_ctx = lg_engine_plan(s->engine)->ctx;
     v->n_ctx_train = lg_engine_plan(s->engine)->ctx_train;
     v->model_bytes = (int64_t)lg_engine_plan(s->engine)->weight_bytes;
