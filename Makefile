@@ -52,7 +52,7 @@ bench-constraint: $(BUILD)/build.ninja
 bench-server: all
 	bench/bench_server.py --lagoon $(BUILD)/lagoon $(ARGS)
 
-# what drafting costs where it does not pay, and brings where it does; ARGS: model, drafter, tokens, repetitions, threads
+# what drafting costs where it does not pay, and brings where it does; ARGS: model, drafter, tokens, repetitions, threads, words
 bench-policy: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) bench/bench_policy
 	$(BUILD)/bench/bench_policy $(or $(ARGS),models/mini.gguf models/mini-dflash.gguf)

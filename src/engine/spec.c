@@ -280,8 +280,8 @@ lg_status lg_spec_absorb(lg_engine *e, int64_t pos, int n, lg_err *err)
     return inject_held(e, err);
 }
 
-// Whether a draft would see rows before it: those of the context and on the host, which continue it or, behind
-// a gap, begin another one with the next block.
+// Whether a draft would see rows before it: those of the context and on the host, which continue it or,
+// behind a gap, begin another one with the next block.
 static bool has_context(const lg_engine *e)
 {
     const lg_spec *s = e->spec;
