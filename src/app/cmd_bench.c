@@ -304,7 +304,8 @@ static void put_run(const bench *b, const lg_bench_run *r, lg_buf *out)
         out,
         "{\"phase\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"tok_s\": %.6g, \"tok_s_min\": %.6g, "
         "\"tok_s_max\": %.6g, \"bytes_per_token\": %.0f, \"gbs\": %.6g, \"gops\": %.6g, \"roofline\": %.6g, "
-        "\"roofline_around\": %.6g, \"roofline_around_min\": %.6g, \"roofline_around_max\": %.6g, \"reps\": [",
+        "\"roofline_around\": %.6g, \"roofline_around_min\": %.6g, \"roofline_around_max\": %.6g, "
+        "\"reps\": [",
         r->prefill ? "prefill" : "decode", (long long)r->depth, (long long)r->tokens, r->median, r->min,
         r->max, token_bytes(r), r->gbs, r->gops, r->roofline, r->around, r->around_min, r->around_max);
     for (int i = 0; i < r->n_rep; i++)
