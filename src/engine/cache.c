@@ -30,8 +30,10 @@ void lg_engine_peek(lg_engine *e, const lg_cache_ask *ask, lg_peek *out, lg_pref
     int64_t n = (int64_t)ask->n;
     lg_prefix_match m = {0};
 
-    if (ask->mode != LG_CACHE_OFF && n > 0)
+    if (ask->mode == LG_CACHE_USE && n > 0)
         lg_prefix_find(e->px, ask->scope, ask->ids, n, n - 1, &m);
+    else if (ask->mode == LG_CACHE_NO_STORE && n > 0)
+        lg_prefix_find_parked(e->px, ask->scope, ask->ids, n, n - 1, &m);
     *out = (lg_peek){.lcp = m.lcp, .cached = m.k, .new_tokens = n - m.k};
     out->prefill_us = lg_rates_prefill_us(&e->rates, m.k, n);
     out->measured = lg_rates_measured(&e->rates.prefill);

@@ -91,8 +91,9 @@ static int64_t live_common(const lg_prefix *px, uint64_t scope, const int32_t *i
     return i;
 }
 
-void lg_prefix_find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
-                    lg_prefix_match *out)
+// parked: as it will be when the live sequence has been parked, which can then be resumed at its end only.
+static void find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
+                 bool parked, lg_prefix_match *out)
 {
     root *r = lg_prefix_root((lg_prefix *)px, scope, false);
     lg_prefix_match m = {0};
@@ -114,6 +115,8 @@ void lg_prefix_find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int
         m.lcp = live;
     if (live > 0 && px->kv->pos > m.beyond)
         m.beyond = px->kv->pos;
+    if (parked && live + 1 < px->kv->pos) // a cut serves the row before it too
+        live = 0;
     live = min64(live, most);
     if (live > 0 && live >= m.k && lg_kv_holds(px->kv, live)) { // at the same depth a length change is less
         m.cut = NULL;
@@ -121,6 +124,18 @@ void lg_prefix_find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int
         m.k = live;
     }
     *out = m;
+}
+
+void lg_prefix_find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
+                    lg_prefix_match *out)
+{
+    find(px, scope, ids, n, most, false, out);
+}
+
+void lg_prefix_find_parked(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
+                           lg_prefix_match *out)
+{
+    find(px, scope, ids, n, most, true, out);
 }
 
 // --- pins ---

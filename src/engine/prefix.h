@@ -78,6 +78,9 @@ typedef struct lg_prefix_match {
  * wanted. */
 void lg_prefix_find(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
                     lg_prefix_match *out);
+/* What that will find once lg_prefix_park has been called, unless room for it pushes something out. */
+void lg_prefix_find_parked(const lg_prefix *px, uint64_t scope, const int32_t *ids, int64_t n, int64_t most,
+                           lg_prefix_match *out);
 
 /* Keeps what a match needs from being evicted until lg_prefix_unpin; zero: nothing is pinned. The caller owns
  * it and unpins before he forgets it or destroys the cache. */

@@ -6,7 +6,7 @@
  * Tokens and the logits behind the last prompt token must be equal, whatever was reused (the CPU's rows do
  * not depend on how a prompt is divided into chunks).
  *
- *     test_cache [rounds [seed]]     more cancellations at random moments
+ *     test_cache [rounds [seed [test]]]     more cancellations at random moments; only the tests whose name fits
  */
 #include <math.h>
 #include <pthread.h>
@@ -135,15 +135,22 @@ static int64_t ask(pair *p, const int32_t *ids, size_t n, const lg_prompt_mark *
     lg_gen_stats cold;
     lg_ids want = {0};
     lg_err err = {0};
+    lg_cache_stats before, after;
     lg_peek peek;
     const float *row;
 
+    lg_engine_cache_stats(p->warm, &before);
     lg_engine_peek(p->warm, &(lg_cache_ask){.ids = ids, .n = n, .mode = p->mode, .scope = p->scope}, &peek,
                    NULL);
     p->reply.n = 0;
     if (lg_generate(p->warm, ids, n, &g, &p->s, &p->reply, &err) != LG_OK)
         fail_msg("%s", err.msg);
-    assert_int_equal(peek.cached, p->s.cached_tokens); // an estimate with nothing in between is exact
+    lg_engine_cache_stats(p->warm, &after);
+    // an estimate with nothing in between is exact, but for what parking the live sequence pushed out
+    if (p->mode == LG_CACHE_NO_STORE && after.now.evicted_cuts > before.now.evicted_cuts)
+        assert_true(p->s.cached_tokens <= peek.cached);
+    else
+        assert_int_equal(peek.cached, p->s.cached_tokens);
     assert_true(p->s.cached_tokens < (int64_t)n && p->s.found.lcp >= p->s.cached_tokens);
     assert_true(lg_prefix_check(p->warm->px));
     if (p->unchecked || p->s.end == LG_END_CANCELLED)
@@ -889,5 +896,7 @@ int main(int argc, char **argv)
         cancel_rounds = atoi(argv[1]);
     if (argc > 2)
         cancel_seed = strtoull(argv[2], NULL, 10);
+    if (argc > 3)
+        cmocka_set_test_filter(argv[3]);
     return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
 }
