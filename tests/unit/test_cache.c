@@ -6,7 +6,7 @@
  * Tokens and the logits behind the last prompt token must be equal, whatever was reused (the CPU's rows do
  * not depend on how a prompt is divided into chunks).
  *
- *     test_cache [rounds [seed [test]]]     more cancellations at random moments; only the tests whose name fits
+ *     test_cache [rounds [seed [test]]]     more cancellations at random moments; only the tests that fit
  */
 #include <math.h>
 #include <pthread.h>
