@@ -2,12 +2,13 @@
 """Measures what the server costs beside the model. Prints figures and judges nothing; run it on an idle machine.
 
   bench_server.py [--lagoon BIN] [-m MODEL] [--only decode,turns,parse] [--tokens N] [--reps N] [--words N]
+                  [--beside bench|generate]
 
-decode: tokens a second of `lagoon bench` at the same depth, of `lagoon generate`, and of a server as its client
-  sees it, in one body and as a stream; all in turn, the median of --reps, plain decoding. The client's time of a
-  request for one token is subtracted from that of the whole answer. A machine that is shared changes its speed from
-  minute to minute, so each figure is also divided by the mean of the runs of `bench` before and after it: the
-  median of these ratios, and between which two of them the true median lies with 95 %.
+decode: tokens a second of `lagoon bench` at the same depth or, with --beside generate, of `lagoon generate`, and
+  of a server as its client sees it, in one body and as a stream; all in turn, plain decoding. The client's time of
+  a request for one token is subtracted from that of the whole answer. A machine that is shared changes its speed
+  from minute to minute, so each of the server's figures is also divided by the mean of the reference just before
+  and after it: the median of these ratios, and between which two of them the true median lies with 95 %.
 turns: time to the first token of a conversation of about --words words when it is new, when a tool's result is
   added, and when the user speaks again, with the tokens that were not cached.
 parse: a body of 100 kB until its prompt is tokens: /v1/messages/count_tokens, which does all that comes before
@@ -115,26 +116,26 @@ def serve(server, tokens, stream):
 
 def decode(a):
     server = Server(a, "--no-draft", "-c", "8192")
-    ways = {
-        "lagoon bench": lambda: bench(a, a.tokens),
-        "lagoon generate": lambda: generate(a, a.tokens),
-        "server, one body": lambda: serve(server, a.tokens, False),
-        "server, stream": lambda: serve(server, a.tokens, True),
-    }
-    got = {w: [] for w in ways}
+    ways = {"server, one body": False, "server, stream": True}
+    reference = {"bench": bench, "generate": generate}[a.beside]
+    got, ratio, beside = {w: [] for w in ways}, {w: [] for w in ways}, [reference(a, a.tokens)]
     for _ in range(a.reps):
-        for w, run in ways.items():
-            got[w].append(run())
-    last = bench(a, a.tokens)
+        for w, stream in ways.items():
+            got[w].append(serve(server, a.tokens, stream))
+            beside.append(reference(a, a.tokens))
+            ratio[w].append(200 * got[w][-1] / (beside[-2] + beside[-1]))
     server.end()
-    before = got["lagoon bench"]
-    beside = [(x + y) / 2 for x, y in zip(before, before[1:] + [last])]
-    print(f"{'decode':18} {'tok/s':>8} {'min':>8} {'max':>8} {'of bench beside it':>20}")
-    for w, v in got.items():
-        ratio = sorted(100 * x / y for x, y in zip(v, beside))
-        low, high = median_bounds(len(ratio))
-        of = f"{statistics.median(ratio):7.1f} % ({ratio[low]:.1f} to {ratio[high]:.1f})" if v is not before else ""
-        print(f"{w:18} {statistics.median(v):8.1f} {min(v):8.1f} {max(v):8.1f} {of:>24}")
+    print(f"{'decode':18} {'tok/s':>8} {'min':>8} {'max':>8} {'of what is beside it':>24}")
+    print(row("lagoon " + a.beside, beside))
+    for w in ways:
+        r = sorted(ratio[w])
+        low, high = median_bounds(len(r))
+        of = f"{statistics.median(r):.1f} % ({r[low]:.1f} to {r[high]:.1f})"
+        print(f"{row(w, got[w])} {of:>24}")
+
+
+def row(name, v):
+    return f"{name:18} {statistics.median(v):8.1f} {min(v):8.1f} {max(v):8.1f}"
 
 
 def median_bounds(n):
@@ -217,6 +218,7 @@ def main():
     ap.add_argument("--lagoon", default=str(ROOT / "build" / "lagoon"))
     ap.add_argument("-m", "--model", default=str(ROOT / "models" / "mini.gguf"))
     ap.add_argument("--only", default="decode,turns,parse")
+    ap.add_argument("--beside", choices=["bench", "generate"], default="bench")
     ap.add_argument("--tokens", type=int, default=ANSWER)
     ap.add_argument("--reps", type=int, default=5)
     ap.add_argument("--words", type=int, default=3290)

@@ -10,6 +10,7 @@
 #include "app/figures.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "engine/ban.h"
 
 enum { REPLY_MAX_BYTES = 64 << 20, SCHEMA_MAX = 1 << 20 };
 
@@ -119,18 +120,25 @@ lg_template_family lg_asking_family(const lg_asking *a, const lg_vocab *v)
     return lg_vocab_template(v, &known);
 }
 
-// What one banned text does: tokens that are barred, control tokens that stay.
+// What one banned text does: whether it bars a token, and how many control tokens hold it and stay.
 static void warn_ban(const lg_vocab *v, lg_str text)
 {
-    int barred = 0, kept = 0;
+    size_t n = ((size_t)lg_vocab_size(v) + 31) / 32;
+    uint32_t *allowed = malloc(n * sizeof *allowed);
+    bool barred = false;
+    int kept;
 
-    for (int32_t id = 0; id < lg_vocab_size(v); id++)
-        if (lg_str_find(lg_vocab_bytes(v, id), text, 0) != SIZE_MAX)
-            *(lg_vocab_is_added(v, id) ? &kept : &barred) += 1;
+    if (!allowed)
+        return;
+    memset(allowed, 0xFF, n * sizeof *allowed);
+    kept = lg_ban_mask(v, &text, 1, allowed);
+    for (size_t i = 0; i < n && !barred; i++)
+        barred = allowed[i] != UINT32_MAX;
+    free(allowed);
     if (kept > 0)
         lg_app_say("--ban-string '%.*s': %d control token%s hold%s it and stay%s allowed", (int)text.n,
                    text.p, kept, kept == 1 ? "" : "s", kept == 1 ? "s" : "", kept == 1 ? "s" : "");
-    else if (barred == 0)
+    else if (!barred)
         lg_app_say("--ban-string '%.*s': no token of this model holds it, so nothing is banned", (int)text.n,
                    text.p);
 }
