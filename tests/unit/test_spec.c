@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,45 +393,50 @@ static void holes(void **state)
     lg_engine_close(spec);
 }
 
-// What a reply's policy is told at a token, and what the drafter's context looked like by then.
-typedef struct nudge {
+// A pause between two positions, whatever the clock says: the prices that decide about rows of the drafter's
+// context are set at every token, and what the context lacked by then is kept.
+typedef struct pause {
     lg_engine *e;
-    int64_t from, until; // positions between which drafting may not come back
-    int64_t gap;         // rows that the context lacked, at most
-} nudge;
+    int64_t from, until;
+    double plain_us; // of a plain step: beside a tiny one every row is dear, beside a huge one none
+    double purse;    // how far the next draft is
+    int64_t gap;     // rows that the context lacked, at most
+} pause;
 
 static void keep_paused(void *ctx, const lg_gen_token *t)
 {
-    nudge *n = ctx;
+    pause *n = ctx;
     lg_pace *p = lg_spec_pace(n->e->spec);
     int64_t pos = n->e->kv.pos;
 
     (void)t;
-    if (pos >= n->from && pos < n->until) {
+    if (pos >= n->until) {
+        p->paused = false;
+        p->set.pause_margin = 0; // from here on every round drafts
+    } else if (pos >= n->from) {
+        p->set.pause_margin = 1;
         p->paused = true;
         p->probe = 0;
-        p->purse = -1000;
-    } else if (pos >= n->until && p->purse < -10) {
-        p->purse = -0.5; // a probe is near
-        p->patience = 0.1;
+        p->purse = n->purse;
+        p->plain_us = pos < n->until - 100 ? n->plain_us : 1e12; // the newest rows are worth keeping
+        p->n_plain = 100; // a mean that no step can replace
     }
     if (pos - n->e->kv.draft_to > n->gap)
         n->gap = pos - n->e->kv.draft_to;
 }
 
-// A long pause: rows that no draft would see are not made, and drafting comes back on a context that begins
-// behind the gap.
-static void long_pause(void **state)
+// Drafts before and behind a pause of some 300 tokens; returns the rows that the context lacked at most, and
+// where it begins at the end.
+static int64_t pause_reply(double plain_us, double purse, int64_t *draft_from)
 {
     lg_engine *plain = open_engine(false, 0), *spec = open_engine(true, 0);
     static int32_t prompt[PROMPT];
-    nudge n = {.e = spec, .from = PROMPT + 20, .until = 350};
+    pause n = {.e = spec, .from = PROMPT + 20, .until = 350, .plain_us = plain_us, .purse = purse};
     const lg_special *sp = lg_vocab_special(lg_engine_vocab(spec));
     const lg_logit_bias never[] = {{.id = sp->eos, .bias = -100}, {.id = sp->eot, .bias = -100}};
     lg_gen_params p = params(560), q = p;
     lg_ids want = {0}, got = {0};
 
-    (void)state;
     p.sampling.bias = q.sampling.bias = never;
     p.sampling.n_bias = q.sampling.n_bias = 2;
     q.token = keep_paused;
@@ -442,17 +448,33 @@ static void long_pause(void **state)
     n_truth = (int64_t)want.n;
     truth_from = PROMPT;
     mode = RIGHT;
-    lg_spec_pace(spec->spec)->set.pause_margin = 1;
     lg_gen_stats s = reply(spec, prompt, PROMPT, &q, &got);
     assert_same(&want, &got);
     assert_same_caches(plain, spec);
-    assert_true(n.gap > 128);
-    assert_true(spec->kv.draft_from > n.from && spec->kv.draft_to == spec->kv.pos);
-    assert_true(s.draft.accepted > 20);
+    assert_int_equal(spec->kv.draft_to, spec->kv.pos);
+    assert_true(s.draft.accepted > 200);
+    *draft_from = spec->kv.draft_from;
     lg_ids_free(&want);
     lg_ids_free(&got);
     lg_engine_close(plain);
     lg_engine_close(spec);
+    return n.gap;
+}
+
+// In a long pause rows that no draft would see are not made where they are dear or no draft will come, and
+// drafting comes back on a context that begins behind the gap; else they enter many at a time, without a gap.
+static void long_pause(void **state)
+{
+    int64_t from;
+
+    (void)state;
+    assert_true(pause_reply(1e-6, -1000, &from) > 200);
+    assert_true(from > PROMPT + 20);
+    assert_true(pause_reply(1e12, -INFINITY, &from) > 200);
+    assert_true(from > PROMPT + 20);
+    int64_t gap = pause_reply(1e12, -1000, &from);
+    assert_true(gap > 32 && gap <= 129);
+    assert_int_equal(from, 0);
 }
 
 static void stop_at(void *ctx, const lg_event *ev)
