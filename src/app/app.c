@@ -124,6 +124,16 @@ bool lg_app_stdout_ok(void)
     return false;
 }
 
+lg_status lg_app_print(lg_buf *b, const char *what, lg_err *err)
+{
+    bool whole = !b->failed;
+
+    if (whole)
+        (void)fwrite(b->p, 1, b->n, stdout);
+    lg_buf_free(b);
+    return whole ? LG_OK : LG_FAIL(err, LG_E_LIMIT, "%s is too long for --json, or memory is short", what);
+}
+
 int lg_app_stdout_judge(int rc)
 {
     if (lg_app_stdout_ok() || rc != LG_EXIT_OK)

@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "base/settings.h"
 #include "engine/engine.h"
 
@@ -73,6 +74,9 @@ void lg_app_say_guess(const lg_app *app);
 
 /* --- stdout and interruption --- */
 
+/* Puts b, the object of --json, on stdout and frees it. LG_E_LIMIT, and nothing printed, when b failed: the
+ * error says that `what` is too long. */
+LG_NODISCARD lg_status lg_app_print(lg_buf *b, const char *what, lg_err *err);
 /* False once the reader of stdout is gone or a write failed, and for a stdout that came closed as soon as
  * something was printed. Flushes. */
 bool lg_app_stdout_ok(void);

@@ -321,7 +321,7 @@ static void put_run(const bench *b, const lg_bench_run *r, lg_buf *out)
     (void)lg_buf_addz(out, "}");
 }
 
-static void print_json(const bench *b)
+static lg_status print_json(const bench *b, lg_err *err)
 {
     const lg_bench *m = &b->m;
     lg_buf out;
@@ -346,8 +346,7 @@ static void print_json(const bench *b)
     (void)lg_buf_addz(&out, "], \"draft\": ");
     lg_bench_draft_json(&b->draft, &out);
     (void)lg_buf_addz(&out, "}\n");
-    (void)fwrite(out.p, 1, out.n, stdout);
-    lg_buf_free(&out);
+    return lg_app_print(&out, "the report", err);
 }
 
 /* More than the device can do was not done. */
@@ -393,7 +392,7 @@ static lg_status measure(bench *b, lg_err *err)
     if (st != LG_OK)
         return st;
     if (b->app->common.json)
-        print_json(b);
+        LG_TRY(print_json(b, err));
     else
         print_table(b);
     return check_ceiling(b, err);

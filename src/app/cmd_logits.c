@@ -247,7 +247,7 @@ static lg_status evaluate(job *j, lg_err *err)
     return lg_engine_eval(j->e, &v, err);
 }
 
-static void print_result(const job *j, double seconds)
+static lg_status print_result(const job *j, double seconds, lg_err *err)
 {
     lg_buf b;
 
@@ -256,8 +256,7 @@ static void print_result(const job *j, double seconds)
                       lg_engine_hparams(j->e)->vocab);
     (void)lg_json_quote(lg_str_of(lg_engine_backend(j->e)->info.name), &b);
     (void)lg_buf_addf(&b, ", \"seconds\": %.3f}\n", seconds);
-    (void)fwrite(b.p, 1, b.n, stdout);
-    lg_buf_free(&b);
+    return lg_app_print(&b, "the name", err);
 }
 
 static void clean_up(job *j)
@@ -302,7 +301,7 @@ static int run(lg_app *app)
         if (st == LG_OK)
             st = commit_files(&j, &err);
         if (st == LG_OK)
-            print_result(&j, (double)(lg_now_us() - start) / 1e6);
+            st = print_result(&j, (double)(lg_now_us() - start) / 1e6, &err);
     }
     clean_up(&j);
     return st == LG_OK ? LG_EXIT_OK : lg_app_fail(&err);

@@ -95,11 +95,7 @@ static lg_status report(const lg_app *app, const lg_synth *s, const own *o, doub
     (void)lg_buf_addf(&b, ", \"tensors\": %zu, \"tensor_bytes\": %llu, \"seed\": %lld, \"seconds\": %.3f}\n",
                       lg_synth_n_tensors(s), (unsigned long long)lg_synth_tensor_bytes(s), (long long)o->seed,
                       seconds);
-    bool whole = !b.failed;
-    if (whole)
-        (void)fwrite(b.p, 1, b.n, stdout);
-    lg_buf_free(&b);
-    return whole ? LG_OK : LG_FAIL(err, LG_E_NOMEM, "out of memory");
+    return lg_app_print(&b, "the name", err);
 }
 
 static int run(lg_app *app)

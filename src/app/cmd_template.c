@@ -106,11 +106,11 @@ static lg_status render(lg_app *app, work *w, lg_err *err)
     return o->ids ? lg_chat_encode(w->b, &r, &w->ids, err) : lg_chat_text(&r, w->v, &w->text, err);
 }
 
-static void print(const lg_app *app, work *w)
+static lg_status print(const lg_app *app, work *w, lg_err *err)
 {
     if (((const own *)app->own)->ids) {
         lg_app_print_ids(&w->ids, app->common.json);
-        return;
+        return LG_OK;
     }
     if (app->common.json) {
         lg_buf out;
@@ -118,13 +118,12 @@ static void print(const lg_app *app, work *w)
         (void)lg_buf_addz(&out, "{\"prompt\": ");
         (void)lg_json_quote(lg_buf_str(&w->text), &out);
         (void)lg_buf_addz(&out, "}\n");
-        (void)fwrite(out.p, 1, out.n, stdout);
-        lg_buf_free(&out);
-        return;
+        return lg_app_print(&out, "the prompt", err);
     }
     (void)fwrite(w->text.p, 1, w->text.n, stdout);
     if (isatty(STDOUT_FILENO))
         (void)putchar('\n');
+    return LG_OK;
 }
 
 static int run(lg_app *app)
@@ -137,7 +136,7 @@ static int run(lg_app *app)
     lg_buf_init(&w.text, WORK_MAX);
     st = render(app, &w, &err);
     if (st == LG_OK)
-        print(app, &w);
+        st = print(app, &w, &err);
     lg_ids_free(&w.ids);
     lg_buf_free(&w.text);
     lg_arena_free(&w.arena);

@@ -70,7 +70,7 @@ static int run_tokenize(lg_app *app)
     return st == LG_OK ? LG_EXIT_OK : lg_app_fail(&err);
 }
 
-static void print_json(const lg_buf *bytes)
+static lg_status print_json(const lg_buf *bytes, lg_err *err)
 {
     lg_buf out;
 
@@ -78,8 +78,7 @@ static void print_json(const lg_buf *bytes)
     (void)lg_buf_addz(&out, "{\"content\": ");
     (void)lg_json_quote(lg_buf_str(bytes), &out);
     (void)lg_buf_addz(&out, "}\n");
-    (void)fwrite(out.p, 1, out.n, stdout);
-    lg_buf_free(&out);
+    return lg_app_print(&out, "the text", err);
 }
 
 static int run_detokenize(lg_app *app)
@@ -107,7 +106,7 @@ static int run_detokenize(lg_app *app)
     if (st == LG_OK && out.failed)
         st = LG_FAIL(&err, LG_E_NOMEM, "out of memory for the text of %zu tokens", ids.n);
     if (st == LG_OK && app->common.json)
-        print_json(&out);
+        st = print_json(&out, &err);
     else if (st == LG_OK && out.n > 0)
         (void)fwrite(out.p, 1, out.n, stdout);
     lg_buf_free(&out);

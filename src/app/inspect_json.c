@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "app/app.h"
 #include "app/inspect.h"
 #include "base/json.h"
 #include "engine/sampler.h"
@@ -241,7 +242,6 @@ static void put_plan(lg_buf *b, const lg_plan *p, const char *device)
 
 lg_status lg_inspect_json(const lg_inspect *in, lg_err *err)
 {
-    lg_status st = LG_OK;
     lg_buf b;
 
     lg_buf_init(&b, JSON_MAX);
@@ -253,10 +253,5 @@ lg_status lg_inspect_json(const lg_inspect *in, lg_err *err)
     if (in->plan)
         put_plan(&b, in->plan, in->device);
     (void)lg_buf_addz(&b, "}\n");
-    if (b.failed)
-        st = LG_FAIL(err, LG_E_LIMIT, "the metadata is too long for --json");
-    else
-        (void)fwrite(b.p, 1, b.n, stdout);
-    lg_buf_free(&b);
-    return st;
+    return lg_app_print(&b, "the metadata", err);
 }

@@ -38,7 +38,6 @@ static void put_draft(const lg_draft_stats *d, lg_buf *b)
 lg_status lg_turn_json(const lg_turn *t, lg_err *err)
 {
     const lg_gen_stats *s = &t->stats;
-    lg_status st = LG_OK;
     lg_buf b;
 
     lg_buf_init(&b, JSON_MAX);
@@ -60,10 +59,5 @@ lg_status lg_turn_json(const lg_turn *t, lg_err *err)
     (void)lg_buf_addz(&b, ", \"draft\": ");
     put_draft(&s->draft, &b);
     (void)lg_buf_addz(&b, "}\n");
-    if (b.failed)
-        st = LG_FAIL(err, LG_E_LIMIT, "the answer is too long for --json");
-    else
-        (void)fwrite(b.p, 1, b.n, stdout);
-    lg_buf_free(&b);
-    return st;
+    return lg_app_print(&b, "the answer", err);
 }
