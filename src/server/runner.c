@@ -61,6 +61,7 @@ static lg_status load(lg_server *s, lg_err *err)
     v->n_params = count_params(lg_engine_gguf(s->engine));
     atomic_store(&s->service, v);
     lg_snapshot_ready(s->snapshot, v->n_ctx);
+    atomic_store(&s->last_request_us, lg_now_us()); // idle_exit begins when there is something to ask
     lg_jobs_ready(s->jobs);
     return LG_OK;
 }

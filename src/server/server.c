@@ -23,7 +23,7 @@ enum {
     SHOWN_BYTES = 16 << 20,
     HEADER_BYTES = 64 << 10,
     HEADER_S = 30, BODY_S = 30, WRITE_S = 60, IDLE_S = 75,
-    FLUSH_MS = 2000, // for responses that are complete but not out
+    FLUSH_MS = 10000, // for responses that are complete but not out: a slow line, a busy machine
 };
 
 static void on_tick(void *ctx, uint64_t paused_us)
@@ -210,10 +210,13 @@ static int signals(int fd, int ended_fd, int ms, bool *ended)
 
 static bool idle_too_long(const lg_server *s)
 {
-    uint64_t now = lg_now_us(), last = atomic_load(&s->last_request_us);
+    uint64_t now, last;
 
-    return s->set->idle_exit > 0 && lg_jobs_empty(s->jobs) && now > last &&
-           (double)(now - last) / 1e6 >= s->set->idle_exit;
+    if (s->set->idle_exit <= 0 || lg_jobs_get_state(s->jobs) == LG_JOBS_LOADING || !lg_jobs_empty(s->jobs))
+        return false;
+    now = lg_now_us();
+    last = atomic_load(&s->last_request_us); // behind the state: set when the loading was over
+    return now > last && (double)(now - last) / 1e6 >= s->set->idle_exit;
 }
 
 lg_server_end lg_server_run(lg_server *s, int signal_fd, lg_err *err)

@@ -35,7 +35,7 @@ class Dialect:
         """The answer to a request that must be taken: text, calls, why it ended."""
         with server.client() as c:
             c.request("POST", self.path, body | ({"stream": True} if stream else {}))
-            r = c.response(300)  # an answer of 500 tokens on a busy machine
+            r = c.response()
         if r.status != 200:
             raise AssertionError(f"{self.path}: {r.status} {r.body}")
         return self.read_stream(r) if stream else self.read(r)

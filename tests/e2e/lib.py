@@ -4,6 +4,7 @@ Each test file is run as `test_x.py PROGRAM [unittest words]`. Nothing of the us
 """
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -26,6 +27,17 @@ ENV = {"PATH": os.environ.get("PATH", ""), "HOME": PLACE, "LC_ALL": "C.UTF-8", "
 for key in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS"):
     if key in os.environ:
         ENV[key] = os.environ[key]
+# What the program inherits is a plain session's, whoever started the tests: nohup ignores SIGHUP, and a shell that puts
+# them into the background SIGINT.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+# What takes longer than a second says so on stderr, a line at its beginning and one at its end. Whether it takes so long is
+# the machine's business.
+NEWS = re.compile(rb"^lagoon: (loading \S+|writing|measuring|scoring|computing logits|making weights): "
+                  rb"([\d.,]+ \S+|(done|stopped) after \S.*)\n", re.MULTILINE)
+PATIENCE = 600  # seconds until what must come is missing: a limit for a test that hangs, on any machine
 _models = {}
 
 
@@ -39,17 +51,24 @@ def model(name="plain"):
     return _models[name]
 
 
-def run(*words, stdin=b"", env=None, timeout=300, **more):
-    return subprocess.run([PROGRAM, *words], input=stdin, env=ENV | (env or {}), timeout=timeout,
-                          stdout=more.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **more)
+def told(stderr):
+    """What the program said, without the news that something takes long."""
+    return NEWS.sub(b"", stderr)
+
+
+def run(*words, stdin=b"", env=None, timeout=2 * PATIENCE, **more):
+    r = subprocess.run([PROGRAM, *words], input=stdin, env=ENV | (env or {}), timeout=timeout,
+                       stdout=more.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE, **more)
+    r.stderr = told(r.stderr)
+    return r
 
 
 class Case(unittest.TestCase):
     maxDiff = 4000
 
-    def soon(self, act, seconds, tries=5):
+    def soon(self, act, seconds, tries=20):
         """`act` returns how long something took: it can be done within that time. One try proves it; others are for a
-        machine that was busy with something else."""
+        machine that was busy with something else, and come only where it was."""
         took = []
         while len(took) < tries and (not took or min(took) >= seconds):
             took.append(act())
@@ -86,7 +105,7 @@ class Terminal:
             return bool(data)
         return None
 
-    def expect(self, text, seconds=120):
+    def expect(self, text, seconds=PATIENCE):
         """Wait until `text` comes, behind what was expected before; returns what came before it."""
         if isinstance(text, str):
             text = text.encode()
@@ -109,7 +128,7 @@ class Terminal:
     def interrupt(self):
         os.kill(self.pid, signal.SIGINT)
 
-    def wait(self, seconds=120):
+    def wait(self, seconds=PATIENCE):
         """The exit status, once the program has ended."""
         end = time.monotonic() + seconds
         while self.status is None:

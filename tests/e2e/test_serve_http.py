@@ -123,14 +123,14 @@ class Routes(lib.Case):
                 self.assertEqual(c.response().status, 404)
 
     def test_telemetry_storm(self):
-        def storm():
-            with self.s.client() as c:
-                start = time.monotonic()
-                for _ in range(1000):
-                    c.request("POST", "/api/event_logging/batch", {"events": []})
-                    self.assertEqual(c.response().status, 404)
-                return time.monotonic() - start
-        self.soon(storm, 10)
+        before, start = self.s.worked(), time.monotonic()
+        with self.s.client() as c:
+            for _ in range(1000):
+                c.request("POST", "/api/event_logging/batch", {"events": []})
+                self.assertEqual(c.response().status, 404)
+        # it costs little, and nobody is made to wait
+        self.assertLess(self.s.worked() - before, 5 if "ASAN_OPTIONS" not in lib.ENV else 50)
+        self.assertLess(time.monotonic() - start, lib.PATIENCE)
         self.assertLessEqual(self.s.log().count("unknown-path"), 1)
 
     def test_closed_right_after_the_headers(self):
@@ -149,7 +149,10 @@ class Routes(lib.Case):
                      b"GET /%00%ff%0a HTTP/1.1\r\nHost: localhost\r\nx-request-id: a\r\n\r\n"):
             with self.s.client() as c:
                 c.send(data)
-                c.socket.shutdown(socket.SHUT_WR)
+                try:
+                    c.socket.shutdown(socket.SHUT_WR)
+                except OSError:
+                    pass  # the server was faster
                 self.assertTrue(c.closed(), data)
         self.assertEqual(self.s.ask("GET", "/health").status, 200)
 
@@ -258,7 +261,7 @@ class Limits(lib.Case):
                 self.assertTrue(c.closed())
             for c in held:
                 c.socket.close()
-            end = time.monotonic() + 60
+            end = time.monotonic() + lib.PATIENCE
             while True:
                 try:
                     self.assertEqual(s.ask("GET", "/health").status, 200)
@@ -277,10 +280,10 @@ class Limits(lib.Case):
         """Headers that do not end and a body that pauses are answered with 408 after 30 seconds, also a trickle. Nothing
         is too early; on a busy machine it may be late."""
         def trickle(s):
+            start = time.monotonic()
             with s.client() as c:
                 c.send(b"GET /health HTTP/1.1\r\n")
-                start = time.monotonic()
-                while time.monotonic() - start < 120:
+                while time.monotonic() - start < lib.PATIENCE:
                     try:
                         c.send(b"X-Slow: 1\r\n")
                     except ConnectionError:
@@ -294,11 +297,11 @@ class Limits(lib.Case):
             return b"", time.monotonic() - start
 
         def pause(s):
+            start = time.monotonic()
             with s.client() as c:
                 c.request("POST", "/v1/chat/completions", headers={"Content-Length": "1000"})
                 c.send(b"{")
-                start = time.monotonic()
-                r = c.response(120)
+                r = c.response()
                 self.assertTrue(c.closed())
                 return r, time.monotonic() - start
 
@@ -342,10 +345,10 @@ class Limits(lib.Case):
             deaf.request("POST", "/v1/chat/completions", chat(stream=True))
             idle.request("GET", "/health")
             self.assertEqual(idle.response().status, 200)
-            s.wait_log("client-takes-nothing", 240)
+            s.wait_log("client-takes-nothing")
             self.assertGreater(time.monotonic() - start, 55)
             s.wait_log("http done .*status=499")
-            self.assertTrue(idle.closed(240))
+            self.assertTrue(idle.closed())
             self.assertGreater(time.monotonic() - start, 70)
 
     def test_port_in_use(self):
@@ -378,18 +381,18 @@ class Looking(lib.Case):
             c.request("POST", "/v1/chat/completions", chat("a secret", stream=True))
             c.head()
             s.wait_phase("decode")
-            seen = []
-            while len(seen) < 8:
+            seen, words = [], lambda job: job["think"] + job["answer"]
+            while len(seen) < 8 or words(seen[-1]) == words(seen[0]):
                 (_, data), = frames(w.chunk())
                 self.assertNotIn("secret", data)
                 if json.loads(data)["job"]["phase"] == "decode":
                     seen.append(json.loads(data)["job"])
             # at most four a second, as the server's clock has it
-            self.assertGreater(seen[-1]["running_s"] - seen[0]["running_s"], 7 * 0.24)
-            self.assertGreater(seen[-1]["think"] + seen[-1]["answer"], seen[0]["think"] + seen[0]["answer"])
+            self.assertGreater(seen[-1]["running_s"] - seen[0]["running_s"], (len(seen) - 1) * 0.24)
+            self.assertGreater(words(seen[-1]), words(seen[0]))
             watchers[1].reset()  # makes room for another one
             c.socket.close()
-            end = time.monotonic() + 60
+            end = time.monotonic() + lib.PATIENCE
             while s.ask("HEAD", "/lagoon/v1/events").status != 200:
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.05)
@@ -431,8 +434,7 @@ class Looking(lib.Case):
             first, second = s.client(), s.client()
             first.request("POST", "/v1/chat/completions", chat(max_tokens=200000, stream=True))
             first.head()
-            while b"content\":\"" not in first.chunk().replace(b'"content":""', b""):
-                pass
+            s.wait_status(lambda status: status["job"].get("think") and status["job"]["answer"] >= 1000)
             second.request("POST", "/v1/messages", chat(max_tokens=5, stream=True))
             second.head()
             time.sleep(0.3)

@@ -27,8 +27,12 @@ class Server:
         self.log_file = open(self.err_path, "wb")
         self.process = subprocess.Popen([lib.PROGRAM, "serve", "-m", path, "--port", "0", *words], stderr=self.log_file,
                                         stdout=subprocess.DEVNULL, env=lib.ENV | (env or {}))
-        self.port = int(self.wait_log(r" on https?://\S+:(\d+)", path=self.err_path)[1])
-        self.wait_log(r"engine ready|\"ready\"")
+        try:
+            self.port = int(self.wait_log(r" on https?://\S+:(\d+)", path=self.err_path)[1])
+            self.wait_log(r"engine ready|\"ready\"")
+        except BaseException:
+            self.__exit__(True)
+            raise
 
     def __enter__(self):
         return self
@@ -41,13 +45,16 @@ class Server:
         for c in self.clients:
             c.socket.close()
         if kind:
-            print(self.log()[-6000:])
+            for path in sorted({self.err_path, self.log_path}):
+                print(self.log(path)[-6000:] if os.path.exists(path) else "")
 
     def log(self, path=None):
-        with open(path or self.log_path, encoding="utf-8", errors="replace") as f:
-            return f.read()
+        """Whole lines: the one that is being written now is left for the next look."""
+        with open(path or self.log_path, "rb") as f:
+            text = f.read()
+        return text[:text.rfind(b"\n") + 1].decode(errors="replace")
 
-    def wait_log(self, pattern, seconds=120, count=1, path=None):
+    def wait_log(self, pattern, seconds=lib.PATIENCE, count=1, path=None):
         """The match object, once the log has `count` of them."""
         end = time.monotonic() + seconds
         while True:
@@ -63,12 +70,18 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait(self, seconds=300):
+    def wait(self, seconds=lib.PATIENCE):
         return self.process.wait(seconds)
 
     def rss(self):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as f:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) * 1024
+
+    def worked(self):
+        """Seconds that the server has computed: how busy the machine is does not count."""
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as f:
+            user, system = f.read().rsplit(")", 1)[1].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def client(self):
         self.clients.append(Client(self.port, self.tls))
@@ -92,7 +105,7 @@ class Server:
     def status(self):
         return self.ask("GET", "/lagoon/v1/status").json()
 
-    def wait_status(self, good, seconds=120):
+    def wait_status(self, good, seconds=lib.PATIENCE):
         """The status, once `good` is true of it."""
         end = time.monotonic() + seconds
         while not good(status := self.status()):
@@ -103,7 +116,7 @@ class Server:
     def wait_phase(self, phase):
         return self.wait_status(lambda status: status["job"]["phase"] == phase)
 
-    def wait_settled(self, seconds=120):
+    def wait_settled(self, seconds=lib.PATIENCE):
         """The engine is idle, and each request that it took has its line."""
         self.wait_phase("idle")
         end = time.monotonic() + seconds
@@ -111,7 +124,7 @@ class Server:
             assert time.monotonic() < end, log[-4000:]
             time.sleep(0.01)
 
-    def wait_metric(self, name, value, seconds=120):
+    def wait_metric(self, name, value, seconds=lib.PATIENCE):
         """A count that another thread makes reaches this value."""
         end = time.monotonic() + seconds
         while (now := self.metric(name)) < value:
@@ -133,7 +146,7 @@ class Response:
 
 class Client:
     def __init__(self, port, tls=False):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=300)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=lib.PATIENCE)
         if tls:
             context = ssl.create_default_context()
             context.check_hostname = False
@@ -168,14 +181,14 @@ class Client:
         self.send(head.encode() + b"\r\n" + (body or b""))
         self.method = method
 
-    def _more(self, seconds=300):
+    def _more(self, seconds=lib.PATIENCE):
         self.socket.settimeout(seconds)
         data = self.socket.recv(65536)
         self.held += data
         self.ended = not data
         return data
 
-    def _until(self, mark, seconds=300):
+    def _until(self, mark, seconds=lib.PATIENCE):
         while mark not in self.held:
             if not self._more(seconds):
                 raise AssertionError(f"the connection ended; held: {self.held[-300:]!r}")
@@ -189,7 +202,7 @@ class Client:
         data, self.held = self.held[:n], self.held[n:]
         return data
 
-    def head(self, seconds=300):
+    def head(self, seconds=lib.PATIENCE):
         lines = self._until(b"\r\n\r\n", seconds).decode().split("\r\n")
         headers = {}
         for line in lines[1:]:
@@ -197,14 +210,14 @@ class Client:
             headers[k.lower()] = v.strip()
         return Response(int(lines[0].split()[1]), headers)
 
-    def chunk(self, seconds=300):
+    def chunk(self, seconds=lib.PATIENCE):
         """The next piece of a chunked body; b"" at its proper end."""
         n = int(self._until(b"\r\n", seconds), 16)
         data = self._take(n)
         assert self._take(2) == b"\r\n"
         return data
 
-    def response(self, seconds=300):
+    def response(self, seconds=lib.PATIENCE):
         r = self.head(seconds)
         if r.status == 100:
             r = self.head(seconds)
@@ -217,7 +230,7 @@ class Client:
             r.body = self._take(int(r.headers["content-length"]))
         return r
 
-    def closed(self, seconds=60):
+    def closed(self, seconds=lib.PATIENCE):
         """The other side ended the connection within that time."""
         end = time.monotonic() + seconds
         try:
