@@ -459,10 +459,11 @@ size_t lg_jobs_list(lg_jobs *q, lg_job_row *out, size_t max)
     enum { MOST = 256 };
     lg_pick picks[MOST];
     lg_job *job[MOST];
-    uint64_t now = lg_now_us();
+    uint64_t now;
     size_t n = 0, rows = 0, total;
 
     lock(q);
+    now = lg_now_us(); // no earlier than what waits came
     total = (size_t)q->n_waiting + (q->running ? 1 : 0);
     if (q->running && rows < max)
         fill_row(q->running, now, &out[rows++]);
