@@ -3,6 +3,7 @@
  * stop, time limits; and the event queue of a job: nothing lost, nothing changed, whoever is faster.
  */
 #include "check.h"
+#include "clock.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -135,6 +136,35 @@ static void order(void **state)
     lg_jobs_destroy(q);
 }
 
+// A large request that has waited for long goes before all that came later, and not a moment earlier.
+static void aged(void **state)
+{
+    (void)state;
+    if (!LG_HAVE_CLOCK)
+        skip();
+    for (uint64_t short_of = 0; short_of < 2; short_of++) {
+        lg_jobs *q = queue(8, false);
+        lg_job *large, *small;
+        lg_job_row rows[2];
+
+        lg_jobs_ready(q);
+        clock_step(0);
+        large = submitted(q, 90);
+        clock_add(LG_AGE_GUARD_US - short_of);
+        small = submitted(q, 10);
+        assert_int_equal(lg_jobs_list(q, rows, 2), 2);
+        assert_int_equal(rows[0].prompt, short_of ? 10 : 90);
+        assert_int_equal(rows[short_of].waited_us, LG_AGE_GUARD_US - short_of);
+        assert_int_equal(rows[1 - short_of].waited_us, 0);
+        assert_ptr_equal(next(q), short_of ? small : large);
+        finish(q, short_of ? small : large);
+        assert_ptr_equal(next(q), short_of ? large : small);
+        finish(q, short_of ? large : small);
+        lg_jobs_destroy(q);
+        clock_step(1);
+    }
+}
+
 static void capacity(void **state)
 {
     lg_jobs *q = queue(2, true);
@@ -233,16 +263,50 @@ static void grace(void **state)
     lg_job *a = NULL;
 
     (void)state;
+    if (!LG_HAVE_CLOCK)
+        skip();
     lg_jobs_ready(q);
     a = submitted(q, 1);
     assert_ptr_equal(next(q), a);
-    lg_jobs_stop(q, 1);
-    (void)poll(NULL, 0, 2);
+    clock_step(0);
+    lg_jobs_stop(q, 5000);
+    clock_add(4999);
+    lg_jobs_tick(q, 0);
+    assert_false(atomic_load(&a->cancel));
+    clock_add(1);
     lg_jobs_tick(q, 0);
     assert_true(atomic_load(&a->cancel));
     assert_int_equal(lg_job_cancelled_why(a), LG_WHY_STOP);
     finish(q, a);
     lg_jobs_destroy(q);
+    clock_step(1);
+}
+
+// A job that runs for longer than anything explains is given up: the ceiling, from when it began.
+static void overdue(void **state)
+{
+    lg_jobs *q = queue(8, true);
+    lg_job *a = NULL;
+
+    (void)state;
+    if (!LG_HAVE_CLOCK)
+        skip();
+    lg_jobs_ready(q);
+    lg_jobs_measured(q, 400, 40);
+    a = submitted(q, 1000); // and 10 tokens of a reply
+    clock_step(0);
+    clock_add(3600 * 1000000ull); // in the queue
+    assert_ptr_equal(next(q), a);
+    clock_add(lg_jobs_ceiling_us(1000, 10, 400, 40) - 1);
+    lg_jobs_tick(q, 0);
+    assert_false(atomic_load(&a->cancel));
+    clock_add(1);
+    lg_jobs_tick(q, 0);
+    assert_true(atomic_load(&a->cancel));
+    assert_int_equal(lg_job_cancelled_why(a), LG_WHY_TIME);
+    finish(q, a);
+    lg_jobs_destroy(q);
+    clock_step(1);
 }
 
 // A pause of the whole process is not time that the job used up.
@@ -252,19 +316,25 @@ static void pauses(void **state)
     lg_job *a = NULL;
 
     (void)state;
+    if (!LG_HAVE_CLOCK)
+        skip();
     lg_jobs_ready(q);
     lg_jobs_tick(q, 1000000); // nothing runs
     a = submitted(q, 1);
     assert_ptr_equal(next(q), a);
-    lg_jobs_stop(q, 1);
-    (void)poll(NULL, 0, 2);
+    clock_step(0);
+    lg_jobs_stop(q, 5000);
+    clock_add(600 * 1000000ull + 4999);
     lg_jobs_tick(q, 600 * 1000000ull);
     assert_false(atomic_load(&a->cancel));
     lg_jobs_tick(q, 0);
     assert_false(atomic_load(&a->cancel));
-    lg_jobs_cancel(q, a);
+    clock_add(1);
+    lg_jobs_tick(q, 0);
+    assert_true(atomic_load(&a->cancel));
     finish(q, a);
     lg_jobs_destroy(q);
+    clock_step(1);
 }
 
 static void seeds(void **state)
@@ -435,6 +505,14 @@ static void *write_many(void *arg)
     return NULL;
 }
 
+// Until there is something to take: whoever is not woken waits until the runner's time limit.
+static void sleep_on(const lg_job *job)
+{
+    struct pollfd p = {.fd = lg_job_fd(job), .events = POLLIN};
+
+    assert_int_equal(poll(&p, 1, -1), 1);
+}
+
 // One thread writes, one reads, sleeping on the descriptor whenever it finds nothing.
 static void two_threads(void **state)
 {
@@ -448,10 +526,8 @@ static void two_threads(void **state)
     lg_job_hold(job);
     assert_int_equal(pthread_create(&writer, NULL, write_many, job), 0);
     while (ev.kind != LG_JOB_END) {
-        struct pollfd p = {.fd = lg_job_fd(job), .events = POLLIN};
-
         if (!lg_job_take(job, &ev)) {
-            assert_int_equal(poll(&p, 1, 60000), 1);
+            sleep_on(job);
             continue;
         }
         if (ev.kind == LG_JOB_END)
@@ -491,12 +567,9 @@ static void *one_client(void *arg)
             lg_job_release(job);
             continue;
         }
-        while (ev.kind != LG_JOB_END) {
-            struct pollfd p = {.fd = lg_job_fd(job), .events = POLLIN};
-
+        while (ev.kind != LG_JOB_END)
             if (!lg_job_take(job, &ev))
-                assert_int_equal(poll(&p, 1, 60000), 1);
-        }
+                sleep_on(job);
         atomic_fetch_add(&c->served, 1);
         lg_job_release(job);
     }
@@ -544,6 +617,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(picks),     cmocka_unit_test(ceilings), cmocka_unit_test(order),
+        cmocka_unit_test(aged),      cmocka_unit_test(overdue),
         cmocka_unit_test(capacity),  cmocka_unit_test(cancelled), cmocka_unit_test(stopped),
         cmocka_unit_test(grace),     cmocka_unit_test(seeds),    cmocka_unit_test(events),
         cmocka_unit_test(seldom_woken), cmocka_unit_test(pauses),
