@@ -6,13 +6,11 @@
  * Tokens and the logits behind the last prompt token must be equal, whatever was reused (the CPU's rows do
  * not depend on how a prompt is divided into chunks).
  *
- *     test_cache [rounds [seed [test]]]     more cancellations at random moments; only the tests that fit
+ *     test_cache [rounds [seed [test]]]     more cancellations, at random operations; only the tests that fit
  */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "check.h"
 #include "engine/engine_int.h"
@@ -763,31 +761,77 @@ static void rates(void **state)
     assert_true(lg_rates_decode_us(&r, 250000) > 700);
 }
 
-// --- cancellation at random moments ---
+// --- cancellation at random operations ---
 
-typedef struct killer {
-    atomic_bool *flag;
-    uint64_t us;
-} killer;
+// What the device does is counted, and the request is cancelled at an operation that the test chooses.
+// Between two looks at the flag lies an operation at least, so every moment that matters can be chosen.
+static const lg_ops *real_ops;
+static atomic_bool *flag;
+static long n_ops, cancel_at; // 0: never
 
-// What the test itself has computed: how long a request takes, whatever else the machine does.
-static uint64_t worked_us(void)
+static void count_op(void)
 {
-    struct timespec t;
-
-    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t), 0);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+    if (++n_ops == cancel_at)
+        atomic_store(flag, true);
 }
 
-static void *kill_later(void *arg)
+static lg_status counted_begin(lg_backend *b, lg_key key, const lg_step *s, lg_begin *how, lg_err *err)
 {
-    const killer *k = arg;
-    const struct timespec t = {.tv_sec = (time_t)(k->us / 1000000),
-                               .tv_nsec = (long)(k->us % 1000000) * 1000};
+    count_op();
+    return real_ops->begin(b, key, s, how, err);
+}
 
-    (void)nanosleep(&t, NULL);
-    atomic_store(k->flag, true);
-    return NULL;
+static lg_status counted_end(lg_backend *b, lg_err *err)
+{
+    count_op();
+    return real_ops->end(b, err);
+}
+
+static lg_status counted_wait(lg_backend *b, lg_err *err)
+{
+    count_op();
+    return real_ops->wait(b, err);
+}
+
+static void counted_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, int n_parts)
+{
+    count_op();
+    real_ops->linear(b, x, parts, n_parts);
+}
+
+static void counted_qkv_post(lg_backend *b, const lg_qkv_args *a)
+{
+    count_op();
+    real_ops->qkv_post(b, a);
+}
+
+static void counted_attention(lg_backend *b, const lg_attn_args *a)
+{
+    count_op();
+    real_ops->attention(b, a);
+}
+
+static void counted_moe(lg_backend *b, const lg_moe_args *a)
+{
+    count_op();
+    real_ops->moe(b, a);
+}
+
+static void count_ops(pair *p, lg_ops *counted)
+{
+    lg_backend *b = lg_engine_backend(p->warm);
+
+    real_ops = b->ops;
+    flag = &p->cancel;
+    *counted = *b->ops;
+    counted->begin = counted_begin;
+    counted->end = counted_end;
+    counted->wait = counted_wait;
+    counted->linear = counted_linear;
+    counted->qkv_post = counted_qkv_post;
+    counted->attention = counted_attention;
+    counted->moe = counted_moe;
+    b->ops = counted;
 }
 
 enum { FAMILIES = 5, HELD = 3, RANDOM_LONG = 500 };
@@ -802,22 +846,23 @@ static int random_prompt(int32_t *ids, uint64_t *rng)
     return n;
 }
 
-// One request, or one prefill ahead, that another thread cancels `us` from now. Returns whether it was.
-static bool one_cancelled(pair *p, const int32_t *ids, int n, bool ahead, uint64_t us)
+// One request, or one prefill ahead, that is cancelled at its operation `at`; 0: before it begins. Returns
+// whether it was.
+static bool one_cancelled(pair *p, const int32_t *ids, int n, bool ahead, long at)
 {
     lg_gen_params g = params(p, NULL, 0, 12);
     const lg_cache_ask what = {.ids = ids, .n = (size_t)n, .mode = p->mode, .scope = p->scope};
-    killer k = {.flag = &p->cancel, .us = us};
     lg_status st;
     lg_err err = {0};
-    pthread_t thread;
 
-    assert_int_equal(pthread_create(&thread, NULL, kill_later, &k), 0);
+    atomic_store(&p->cancel, at == 0);
+    n_ops = 0;
+    cancel_at = at;
     if (ahead)
         st = lg_engine_prefill(p->warm, &what, &p->cancel, NULL, NULL, NULL, &err);
     else
         st = lg_generate(p->warm, ids, (size_t)n, &g, &p->s, NULL, &err);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    cancel_at = 0;
     assert_true(st == LG_OK || (ahead && st == LG_E_CANCELLED));
     return ahead ? st == LG_E_CANCELLED : p->s.end == LG_END_CANCELLED;
 }
@@ -826,29 +871,34 @@ static void cancelled_anywhere(void **state)
 {
     static int32_t ids[LONG];
     lg_prefix_pin pin[HELD] = {0};
-    uint64_t rng = cancel_seed, longest = 1;
+    uint64_t rng = cancel_seed;
+    long longest = 1; // operations of a request
     lg_engine_params how = plain;
     lg_cache_stats s;
     lg_peek peek;
+    lg_ops counted;
     int n_cancelled = 0, held;
     pair p;
 
     (void)state;
     how.cache_ram = 1500 << 10; // a few conversations: eviction goes on meanwhile
     pair_open(&p, &how);
+    count_ops(&p, &counted);
     for (int i = 0; i < cancel_rounds; i++) {
         int n = random_prompt(ids, &rng);
         double what = mk_uniform(&rng);
-        uint64_t t0 = worked_us();
 
         p.mode = what < 0.1 ? LG_CACHE_NO_STORE : what < 0.15 ? LG_CACHE_OFF : LG_CACHE_USE;
         p.scope = mk_uniform(&rng) < 0.1;
         if (i % 16 == 0) { // in peace, and right
+            n_ops = 0;
             (void)ask(&p, ids, (size_t)n, NULL, 0, 12);
-            longest = longest > worked_us() - t0 ? longest : worked_us() - t0;
+            longest = n_ops > longest ? n_ops : longest;
         } else {
-            n_cancelled += one_cancelled(&p, ids, n, mk_uniform(&rng) < 0.1,
-                                         (uint64_t)(mk_uniform(&rng) * mk_uniform(&rng) * (double)longest));
+            bool ahead = mk_uniform(&rng) < 0.1;
+            long at = (long)(mk_uniform(&rng) * mk_uniform(&rng) * (double)longest);
+
+            n_cancelled += one_cancelled(&p, ids, n, ahead, at);
         }
         if (mk_uniform(&rng) < 0.2) // what a waiting request would hold, or let go
             lg_engine_unpin(p.warm, &pin[i % HELD]);
