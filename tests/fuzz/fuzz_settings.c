@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/settings.h"
+#include "support/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -51,6 +52,7 @@ static void make_home(void)
 {
     if (path[0])
         return;
+    scratch_no_settings();
     LG_ASSERT(mkdtemp(home) != NULL);
     (void)snprintf(folder, sizeof folder, "%s/lagoon", home);
     (void)snprintf(path, sizeof path, "%s/lagoon.conf", folder);

@@ -18,6 +18,7 @@
 #include "gguf/gguf_write.h"
 #include "support/npy.h"
 #include "support/oracle.h"
+#include "support/scratch.h"
 
 enum { N_TOKENS = 200, N_GREEDY = 64, JSON_MAX = 1 << 20, PROMPT = 8, EXACT_ROWS = 150 };
 
@@ -401,7 +402,7 @@ static bool write_f32(const lg_gguf *in, lg_gguf_writer *w)
 static void dequantized(const golden *g)
 {
     config c = {.isa = "", .threads = 2, .batch = 64, .kv = LG_F32};
-    const char *path = "test_model.f32.gguf";
+    const char *path = scratch_path("f32.gguf");
     float *logits = calloc(g->logits.n, sizeof *logits);
     golden f32 = *g;
     run r = {.g = &f32, .logits = logits};
@@ -422,7 +423,6 @@ static void dequantized(const golden *g)
     }
     lg_engine_close(r.e);
     lg_gguf_close(in);
-    (void)remove(path);
     free(logits);
 }
 

@@ -11,14 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/engine.h"
 #include "support/maker.h"
 #include "support/oracle.h"
+#include "support/scratch.h"
 
 static const char vocab_path[] = LG_TEST_DIR "/golden/vocab512.gguf";
-static const char path[] = "test_properties.gguf";
+static const char *path; // of the file that is written
 enum { V = 512 };
 
 typedef struct how {
@@ -687,13 +687,6 @@ static void replay(void **state)
     free(other);
 }
 
-static int clean_up(void **state)
-{
-    (void)state;
-    (void)unlink(path);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -712,5 +705,6 @@ int main(void)
         cmocka_unit_test(replay),
     };
 
-    return cmocka_run_group_tests_name("properties", tests, NULL, clean_up);
+    path = scratch_path("properties.gguf");
+    return cmocka_run_group_tests_name("properties", tests, NULL, NULL);
 }

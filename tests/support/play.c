@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "support/scratch.h"
 #include "support/texts.h"
 
 static bool writing;
@@ -33,8 +34,7 @@ lg_settings *td_settings(void)
 
     if (made)
         return &set;
-    (void)setenv("HOME", "/nonexistent", 1); // no lagoon.conf of the user
-    (void)setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+    scratch_no_settings();
     if (lg_settings_load(&set, &cmd, 1, argv, NULL, &words, &err) != LG_OK)
         die("settings", err.msg);
     made = true;

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "support/scratch.h"
 
 enum { MAX = 4096 };
 
@@ -108,16 +109,14 @@ void vm_write(const vm_vocab *v, const char *path)
 
 lg_status vm_load(const vm_vocab *v, lg_vocab **out, lg_err *err)
 {
-    char path[64];
+    const char *path = scratch_path("vocab.gguf");
     lg_gguf *g = NULL;
     lg_status st;
 
-    (void)snprintf(path, sizeof path, "/tmp/lagoon-vocab-%ld.gguf", (long)getpid());
     vm_write(v, path);
     if (lg_gguf_open(path, &g, err) != LG_OK)
         abort();
     st = lg_vocab_load(g, out, err);
     lg_gguf_close(g);
-    (void)unlink(path);
     return st;
 }

@@ -15,19 +15,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/registry.h"
 #include "gguf/gguf_write.h"
 #include "model/dflash.h"
 #include "support/maker.h"
+#include "support/scratch.h"
 
 enum { CTX = 1024, ROWS = 128, VOCAB = 512, HIDDEN = 128, TAPS = 4, WINDOW = 512 };
 
 static const char target_path[] = LG_TEST_DIR "/golden/laguna-tiny-s.gguf";
 static const char plain_path[] = LG_TEST_DIR "/golden/laguna-tiny-s-dflash.gguf";
 static const char nowin_path[] = LG_TEST_DIR "/golden/laguna-tiny-s-dflash-nowin.gguf";
-static const char path[] = "test_dflash.gguf";
+static const char *path; // of the file that is written
 
 // --- variants of a file ---
 
@@ -518,7 +518,6 @@ static void refused_files(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         refused(&row[i].v, row[i].part);
-    (void)unlink(path);
 }
 
 int main(void)
@@ -530,5 +529,6 @@ int main(void)
         cmocka_unit_test(other_spellings),    cmocka_unit_test(refused_files),
     };
 
+    path = scratch_path("dflash.gguf");
     return cmocka_run_group_tests_name("dflash", tests, NULL, NULL);
 }

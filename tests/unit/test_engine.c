@@ -12,15 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "engine/engine.h"
 #include "support/maker.h"
+#include "support/scratch.h"
 
 static const char vocab_path[] = LG_TEST_DIR "/golden/vocab512.gguf";
 static const char real_path[] = LG_TEST_DIR "/golden/laguna-tiny-xs.gguf";
-static const char path[] = "test_engine.gguf";
+static const char *path; // of the file that is written
 enum { V = 512, H = 256, EOS = 2, THINK = 18, END_THINK = 19, ASSISTANT = 23, EOT = 24 };
 
 // --- allocations: the link step routes the engine's through these ---
@@ -792,6 +792,8 @@ static void refused_at_open(void **state)
 
     (void)state;
     m.n_layer = 2;
+    m.window = 0;
+    m.n_kv_head = 3;
     m.head_dim = 48;
     m.n_rot = 24;
     m.n_rot_window = 48;
@@ -802,10 +804,10 @@ static void refused_at_open(void **state)
     assert_string_equal(err.subject, path);
     p.kv_type = LG_Q4_K;
     assert_int_equal(lg_engine_open(&p, &e, &err), LG_E_INPUT);
-    p.kv_type = LG_F16;
+    p.kv_type = LG_F32;
     p.ctx = -1;
     assert_int_equal(lg_engine_open(&p, &e, &err), LG_E_INPUT);
-    p.ctx = INT64_C(1) << 29; // far more than any memory here
+    p.ctx = INT64_C(1) << 30; // some 2.5 TB: more than any memory here
     err = (lg_err){0};
     assert_int_equal(lg_engine_open(&p, &e, &err), LG_E_NOMEM);
     assert_non_null(strstr(err.msg, " available; use --ctx "));
@@ -925,13 +927,6 @@ static void plans(void **state)
     assert_true(p.fits && p.ctx == 500);
 }
 
-static int clean_up(void **state)
-{
-    (void)state;
-    (void)unlink(path);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -957,5 +952,6 @@ int main(void)
         cmocka_unit_test(plans),
     };
 
-    return cmocka_run_group_tests_name("engine", tests, NULL, clean_up);
+    path = scratch_path("engine.gguf");
+    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

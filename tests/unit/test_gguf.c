@@ -19,6 +19,7 @@
 #include "base/buf.h"
 #include "gguf/gguf.h"
 #include "gguf/gguf_write.h"
+#include "support/scratch.h"
 
 // --- allocation faults: the link step routes the library's allocations through these ---
 
@@ -167,18 +168,6 @@ static const uint64_t one_row[4] = {8, 1, 1, 1};
 
 // --- writer and reader ---
 
-static const char *tmp_path(const char *name)
-{
-    static char path[4][256];
-    static int turn;
-    const char *dir = getenv("TMPDIR");
-
-    turn = (turn + 1) % 4;
-    (void)snprintf(path[turn], sizeof path[0], "%s/lagoon-test-gguf-%ld-%s", dir ? dir : "/tmp",
-                   (long)getpid(), name);
-    return path[turn];
-}
-
 static lg_status write_sample(const char *path, lg_err *err)
 {
     static const uint64_t ne[4][4] = {{64, 3}, {256, 2, 5}, {7}, {32, 1, 1, 2}};
@@ -271,7 +260,7 @@ static void check_sample(const lg_gguf *g)
 
 static void test_round_trip(void **state)
 {
-    const char *path = tmp_path("sample"), *copy = tmp_path("copy");
+    const char *path = scratch_path("sample"), *copy = scratch_path("copy");
     lg_gguf *g = NULL;
     lg_gguf_writer *w;
     lg_err err = {0};
@@ -313,7 +302,7 @@ static void test_write_fails(void **state)
     lg_gguf_writer *w;
     lg_err err = {0};
     const uint64_t bad[2] = {100, 2}, huge[3] = {UINT64_C(1) << 40, UINT64_C(1) << 20, 1 << 10};
-    const char *path = tmp_path("bad");
+    const char *path = scratch_path("bad");
 
     (void)state;
     assert_int_equal(lg_gguf_write_open(path, &w, &err), LG_OK);
@@ -687,7 +676,7 @@ static void test_split(void **state)
     lg_str s;
 
     (void)state;
-    (void)snprintf(split_base, sizeof split_base, "%s", tmp_path("split"));
+    (void)snprintf(split_base, sizeof split_base, "%s", scratch_path("split"));
     for (int bare = 0; bare < 2; bare++) {
         write_parts(bare ? 2 : 3, bare);
         for (int i = 1; i <= 3; i++) {
@@ -716,7 +705,7 @@ static void test_split(void **state)
     build_part(&one, 1, 1, 3, 3, "one", false);
     build_part(&two, 2, 2, 3, 3, "two", false);
     assert_true(lg_buf_add(&one.b, two.b.p, two.b.n));
-    const char *joined = tmp_path("joined.gguf");
+    const char *joined = scratch_path("joined.gguf");
     write_file(joined, one.b.p, one.b.n);
     expect_error(joined, "part 1 of 3 followed by|do not join");
     write_file(part_path(1, 3), one.b.p, one.b.n);
@@ -763,7 +752,7 @@ static void test_odd_paths(void **state)
 
 static void test_faults(void **state)
 {
-    const char *path = tmp_path("faults");
+    const char *path = scratch_path("faults");
     lg_err err;
     int n_failed = 0;
 

@@ -7,27 +7,23 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "grammar/grammar_int.h"
 #include "model/synth_int.h"
+#include "support/scratch.h"
 
 static lg_vocab *load(void)
 {
-    char path[] = "/tmp/lagoon-vocab-XXXXXX";
-    int fd = mkstemp(path);
+    const char *path = scratch_path("vocab.gguf");
     lg_gguf_writer *w;
     lg_gguf *file;
     lg_vocab *v = NULL;
 
-    assert_true(fd >= 0);
-    (void)close(fd);
     assert_int_equal(lg_gguf_write_open(path, &w, NULL), LG_OK);
     assert_int_equal(lg_synth_put_vocab(w, NULL), LG_OK);
     assert_int_equal(lg_gguf_write_begin(w, NULL), LG_OK);
     assert_int_equal(lg_gguf_write_finish(w, NULL), LG_OK);
     assert_int_equal(lg_gguf_open(path, &file, NULL), LG_OK);
-    (void)unlink(path);
     assert_int_equal(lg_vocab_load(file, &v, NULL), LG_OK);
     lg_gguf_close(file);
     return v;

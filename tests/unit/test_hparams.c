@@ -11,13 +11,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "model/hparams.h"
 #include "support/maker.h"
+#include "support/scratch.h"
 
-static const char path[] = "test_hparams.gguf";
+static const char *path; // of the file that is written
 static char warnings[4096];
 
 static void sink(void *ctx, lg_log_level level, const char *line)
@@ -62,7 +62,6 @@ static lg_status read_model(const mk_model *m, const lg_rope_override *over, lg_
     assert_int_equal(lg_gguf_open(path, &g, err), LG_OK);
     st = lg_hparams_read(g, over, hp, err);
     lg_gguf_close(g);
-    (void)unlink(path);
     return st;
 }
 
@@ -470,6 +469,7 @@ int main(void)
         cmocka_unit_test(all_dense),
     };
 
+    path = scratch_path("hparams.gguf");
     lg_log_set_sink(sink, NULL);
     return cmocka_run_group_tests_name("hparams", tests, NULL, NULL);
 }

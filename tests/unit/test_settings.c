@@ -11,6 +11,7 @@
 
 #include "base/settings.h"
 #include "fault.h"
+#include "support/scratch.h"
 
 static char home[] = "/tmp/lagoon-test-XXXXXX";
 static char conf[256];
@@ -85,6 +86,7 @@ static int make_home(void **state)
     char dir[256];
 
     (void)state;
+    scratch_no_settings();
     if (!mkdtemp(home))
         return -1;
     (void)snprintf(dir, sizeof dir, "%s/.config", home);

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "model/mix.h"
 #include "model/synth.h"
+#include "support/scratch.h"
 
 static lg_synth *create(const char *arch, const char *type, int n_layer)
 {
@@ -412,11 +413,9 @@ static void test_file_and_memory(void **state)
     lg_pool *one = NULL, *two = NULL;
     lg_err err = {0};
     lg_map map;
-    char path[256];
-    const char *dir = getenv("TMPDIR");
+    const char *path = scratch_path("synth.gguf");
 
     (void)state;
-    (void)snprintf(path, sizeof path, "%s/lagoon-test-synth-%ld.gguf", dir ? dir : "/tmp", (long)getpid());
     assert_int_equal(lg_pool_create(1, &one, &err), LG_OK);
     assert_int_equal(lg_pool_create(3, &two, &err), LG_OK);
     assert_int_equal(lg_synth_write(s, path, &(lg_synth_job){.pool = two}, &err), LG_OK);

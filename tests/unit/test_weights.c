@@ -12,13 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "model/laguna.h"
 #include "support/maker.h"
+#include "support/scratch.h"
 
-static const char path[] = "test_weights.gguf";
+static const char *path; // of the file that is written
 
 static mk_model small(void)
 {
@@ -80,7 +80,6 @@ static lg_status check_file(const mk_model *m, lg_hparams *hp, lg_weights_plan *
     assert_int_equal(lg_hparams_read(g, NULL, hp, err), LG_OK);
     st = lg_weights_check(g, hp, NULL, plan, err);
     lg_gguf_close(g);
-    (void)unlink(path);
     return st;
 }
 
@@ -368,7 +367,6 @@ static void loading(void **state)
     lg_weights_unload(&b, &model);
     assert_int_equal(held, 0);
     lg_gguf_close(g);
-    (void)unlink(path);
 }
 
 static void tied_head(void **state)
@@ -394,7 +392,6 @@ static void tied_head(void **state)
     lg_weights_unload(&b, &model);
     assert_int_equal(held, 0);
     lg_gguf_close(g);
-    (void)unlink(path);
 }
 
 int main(void)
@@ -409,5 +406,6 @@ int main(void)
         cmocka_unit_test(tied_head),
     };
 
+    path = scratch_path("weights.gguf");
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
 }
