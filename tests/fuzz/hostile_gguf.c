@@ -341,7 +341,7 @@ static void show(const lg_gguf *g)
     LG_ASSERT(lg_inspect_json(&in, &err) == LG_OK);
 }
 
-// What this thread has computed: how busy the machine is says nothing about a file.
+// What this thread has computed: other work on the machine is not counted; one that stands still may be.
 static uint64_t worked_us(void)
 {
     struct timespec t;
@@ -350,8 +350,8 @@ static uint64_t worked_us(void)
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-// One file: refused with a clean line, or walked and shown. Counts what happened.
-static void try_one(const uint8_t *p, size_t n, const char *path, long counts[3])
+// One file: refused with a clean line, or walked and shown. Counts what happened; returns how long it took.
+static uint64_t look_at(const uint8_t *p, size_t n, const char *path, long counts[3])
 {
     uint64_t start = worked_us();
     lg_gguf *g = NULL;
@@ -369,7 +369,17 @@ static void try_one(const uint8_t *p, size_t n, const char *path, long counts[3]
         lg_gguf_close(g);
     }
     free(mem);
-    LG_ASSERT(worked_us() - start < SECONDS_MAX * UINT64_C(1000000));
+    return worked_us() - start;
+}
+
+// The same, in bounded time: what a file costs it costs every time, so of three looks the shortest counts.
+static void try_one(const uint8_t *p, size_t n, const char *path, long counts[3])
+{
+    const uint64_t most = SECONDS_MAX * UINT64_C(1000000);
+    long again[3] = {0};
+
+    if (look_at(p, n, path, counts) >= most)
+        LG_ASSERT(look_at(p, n, path, again) < most || look_at(p, n, path, again) < most);
 }
 
 static mk_model small(const char *vocab, int which)

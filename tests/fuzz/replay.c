@@ -85,28 +85,31 @@ static void run_file(const char *path)
     free(changed);
 }
 
+static int is_shown(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+// Files of a folder by name: what earlier inputs leave in a target is the same on every file system.
 static void run_path(const char *path)
 {
     char name[4096];
     struct stat sb;
-    struct dirent *e;
-    long before = n_files;
-    DIR *dir;
+    struct dirent **entry = NULL;
+    int n;
 
     if (stat(path, &sb) == 0 && !S_ISDIR(sb.st_mode)) {
         run_file(path);
         return;
     }
-    dir = opendir(path);
-    while (dir && (e = readdir(dir)) != NULL) {
-        if (e->d_name[0] == '.')
-            continue;
-        (void)snprintf(name, sizeof name, "%s/%s", path, e->d_name);
+    n = scandir(path, &entry, is_shown, alphasort);
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(name, sizeof name, "%s/%s", path, entry[i]->d_name);
         run_file(name);
+        free(entry[i]);
     }
-    if (dir)
-        (void)closedir(dir);
-    if (n_files == before) {
+    free(entry);
+    if (n <= 0) {
         fprintf(stderr, "replay: %s: no corpus there\n", path);
         exit(1);
     }

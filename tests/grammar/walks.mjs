@@ -2,11 +2,11 @@
 //
 //   node walks.mjs WALK VOCAB.gguf FOLDER [SCHEMAS [WALKS [SEED]]]     default: 200 schemas, 5 walks each
 //
-// FOLDER has node_modules with the packages of package.json; where it has none they are installed there, and without npm
-// or network the test skips (77). Fails when a finished reply is no JSON or not valid, when a walk finds nothing to write,
+// FOLDER has node_modules with the packages of package.json; where it has none they are installed beside it and moved there
+// in one step, so that runs at the same moment do not meet; without npm or network the test skips (77). Fails when a finished reply is no JSON or not valid, when a walk finds nothing to write,
 // when a schema that is fine is called invalid, or when too many walks do not end.
 import { spawn, spawnSync } from "node:child_process";
-import { copyFileSync, existsSync, mkdirSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
@@ -17,7 +17,6 @@ const [walk, vocab, folder, nSchemas = "200", nWalks = "5", firstSeed = "1"] = p
 // --- the judges ---
 
 function packages() {
-  mkdirSync(folder, { recursive: true });
   const require = createRequire(join(folder, "package.json"));
   const load = () => ({
     Draft2020: require("ajv/dist/2020").default,
@@ -25,10 +24,18 @@ function packages() {
     Draft4: require("ajv-draft-04").default,
     formats: require("ajv-formats").default,
   });
-  if (!existsSync(join(folder, "node_modules", "ajv"))) {
-    copyFileSync(join(dirname(fileURLToPath(import.meta.url)), "package.json"), join(folder, "package.json"));
-    const npm = spawnSync("npm", ["install", "--no-audit", "--no-fund", "--silent"], { cwd: folder, timeout: 120000 });
-    if (npm.status !== 0) {
+  const there = join(folder, "node_modules");
+  if (!existsSync(there)) {
+    mkdirSync(folder, { recursive: true });
+    const own = mkdtempSync(`${folder}-`);
+    copyFileSync(join(dirname(fileURLToPath(import.meta.url)), "package.json"), join(own, "package.json"));
+    const npm = spawnSync("npm", ["install", "--no-audit", "--no-fund", "--silent"], { cwd: own, timeout: 120000 });
+    try {
+      if (npm.status === 0) renameSync(join(own, "node_modules"), there);
+    } catch { // another run was faster
+    }
+    rmSync(own, { recursive: true, force: true });
+    if (!existsSync(there)) {
       console.log("skipped: npm cannot install ajv here");
       process.exit(77);
     }
