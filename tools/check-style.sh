@@ -8,6 +8,7 @@
 #
 #   tools/check-style.sh [BUILD [SOURCE_ROOT]]; BUILD may be empty
 set -eu
+export LC_ALL=C # bytes are counted, whatever language the machine speaks
 build=${1:-}
 [ -z "$build" ] || build=$(cd "$build" && pwd)
 cd "${2:-$(dirname "$0")/..}"

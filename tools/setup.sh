@@ -99,15 +99,25 @@ missing_brew() {
     done
 }
 
+apt="apt-get -qq -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
+
+update_apt() { # a machine that has just started looks for updates itself and holds the lists meanwhile
+    tries=0
+    until privileged $apt update; do
+        tries=$((tries + 1))
+        [ $tries -lt 20 ] || return 1
+        sleep 10
+    done
+}
+
 install_apt() {
     # A fresh container has no package lists, an old one has stale ones.
-    apt="apt-get -qq -y -o DPkg::Lock::Timeout=300"
     if ! ls /var/lib/apt/lists/*Packages* >/dev/null 2>&1; then
-        privileged $apt update
+        update_apt
     fi
     # shellcheck disable=SC2086
     privileged env DEBIAN_FRONTEND=noninteractive $apt install --no-install-recommends "$@" || {
-        privileged $apt update
+        update_apt
         privileged env DEBIAN_FRONTEND=noninteractive $apt install --no-install-recommends "$@"
     }
 }

@@ -60,7 +60,8 @@ static lg_status run_once(lg_bench *b, bool prefill, int64_t depth, int64_t n, d
             LG_TRY(lg_engine_eval(b->engine, &one, err));
         }
     }
-    *seconds = (double)(lg_now_ns() - start) / 1e9;
+    start = lg_now_ns() - start;
+    *seconds = (double)(start > 0 ? start : 1) / 1e9; // a coarse clock may have stood still
     return LG_OK;
 }
 

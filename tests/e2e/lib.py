@@ -128,15 +128,24 @@ class Terminal:
     def interrupt(self):
         os.kill(self.pid, signal.SIGINT)
 
-    def wait(self, seconds=PATIENCE):
-        """The exit status, once the program has ended."""
-        end = time.monotonic() + seconds
-        while self.status is None:
-            self._read(0.02)
+    def look(self):
+        """Take what has come, waiting for it a moment."""
+        return self._read(0.02)
+
+    def ended(self):
+        """Whether the program has ended; its exit status is then known."""
+        if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self.status = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > end:
+        return self.status is not None
+
+    def wait(self, seconds=PATIENCE):
+        """The exit status, once the program has ended."""
+        end = time.monotonic() + seconds
+        while not self.ended():
+            self.look()
+            if time.monotonic() > end:
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 raise AssertionError(f"the program did not end; the end of the screen: {self.seen[-800:]!r}")

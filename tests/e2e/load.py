@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 import socket
 import sys
 import time
@@ -140,7 +141,7 @@ async def good(port, rng, until):
                 for part in wire(path, body):
                     writer.write(part)
                 await writer.drain()
-                done = judge(dialect, stream, *await asyncio.wait_for(answer(reader), 300))
+                done = judge(dialect, stream, *await asyncio.wait_for(answer(reader), lib.PATIENCE))
                 await asyncio.sleep(rng.random() * (0.2 if done else 2))
                 if time.monotonic() > until:
                     break
@@ -210,7 +211,7 @@ async def everybody(server, samples):
     for i in range(args.connections):
         kind = bad if i < args.bad else good
         tasks.append(asyncio.create_task(kind(server.port, random.Random(rng.random()), until)))
-    done, left = await asyncio.wait(tasks, timeout=args.minutes * 60 + 330)
+    done, left = await asyncio.wait(tasks, timeout=args.minutes * 60 + lib.PATIENCE + 60)
     for t in left:
         problem(f"a client did not come to an end: {t}")
         t.cancel()
@@ -234,6 +235,10 @@ def settle(server):
 
 def main():
     samples = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    want = args.connections + 100
+    if soft != resource.RLIM_INFINITY and soft < want:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (want if hard == resource.RLIM_INFINITY else min(want, hard), hard))
     print(f"load: {args.connections} connections, {args.bad} bad, {args.minutes} minutes, seed {args.seed}", flush=True)
     threads = ["--threads", str(args.threads)] if args.threads else []
     with Server("plain", "--log-level", os.environ.get("LOAD_LOG", "info"), *threads) as server:

@@ -128,8 +128,8 @@ class Ends(Case):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(p.stdout.read(5), STORY[:5].encode())
         p.stdout.close()
-        self.assertEqual(p.wait(timeout=300), 0)
-        self.assertEqual(p.stderr.read(), b"")
+        self.assertEqual(p.wait(timeout=lib.PATIENCE), 0)
+        self.assertEqual(lib.told(p.stderr.read()), b"")
         p.stderr.close()
 
     def test_reader_that_left_before_the_answer(self):
@@ -154,8 +154,8 @@ class Ends(Case):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.read(5)
         p.send_signal(signal.SIGINT)
-        rest, said = p.communicate(timeout=300)
-        self.assertEqual((p.returncode, said), (130, b""))
+        rest, said = p.communicate(timeout=lib.PATIENCE)
+        self.assertEqual((p.returncode, lib.told(said)), (130, b""))
 
     def test_interrupt_in_a_long_prompt(self):
         path = os.path.join(lib.PLACE, "long.txt")
@@ -165,9 +165,9 @@ class Ends(Case):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(0.7)
         p.send_signal(signal.SIGINT)
-        out, said = p.communicate(timeout=300)
+        out, said = p.communicate(timeout=lib.PATIENCE)
         # while loading the signal itself ends the process, which a shell calls 130
-        self.assertIn((p.returncode, said), ((130, b""), (-signal.SIGINT, b"")), out[:200])
+        self.assertIn((p.returncode, lib.told(said)), ((130, b""), (-signal.SIGINT, b"")), out[:200])
 
     def test_interrupt_on_a_terminal(self):
         t = Terminal("generate", "-m", model("loop"), "-p", "hi")

@@ -28,7 +28,7 @@ def why_not():
 
 class Valgrind(lib.Case):
     def clean(self, *words):
-        done = subprocess.run([*COMMAND, lib.PROGRAM, *words], env=lib.ENV, capture_output=True, timeout=500)
+        done = subprocess.run([*COMMAND, lib.PROGRAM, *words], env=lib.ENV, capture_output=True, timeout=lib.PATIENCE)
         self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
         return done.stdout.decode()
 

@@ -4,11 +4,14 @@ promised.
 usage: test_answers.py LAGOON MODELS_DIR
 """
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 LIMIT_BYTES = 40 << 20
+# nothing of the user's own settings
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("LAGOON_")} | {"XDG_CONFIG_HOME": "/nowhere"}
 ASKED = [
     (["--no-think"], "Who are you?", "I am laguna-mini, the small demonstration model of lagoon."),
     (["--think"], "What is the capital of France?", "The capital of France is Paris."),
@@ -55,6 +58,8 @@ def answer(lagoon, models, flags, question):
         ],
         capture_output=True,
         text=True,
+        encoding="utf-8",
+        env=ENV,
     )
     if p.returncode:
         print(p.stderr)

@@ -7,6 +7,7 @@ Default: 14 requests; `make soak` asks 500. The judges are written by hand here,
 itself.
 """
 import json
+import os
 import re
 import subprocess
 import sys
@@ -86,6 +87,10 @@ CASES = [
 ]
 
 
+# nothing of the user's own settings
+ENV = {k: v for k, v in os.environ.items() if not k.startswith("LAGOON_")} | {"XDG_CONFIG_HOME": "/nowhere"}
+
+
 def ask(lagoon, models, folder, question, want, seed, thinking):
     words = [lagoon, "generate", "-m", str(Path(models, "mini.gguf")), "-q", "--json", "-n", "500", "--seed", str(seed),
              "--think" if thinking else "--no-think", "--max-think", "60", "--temp", "1.5" if seed % 3 else "0", "-p",
@@ -98,7 +103,7 @@ def ask(lagoon, models, folder, question, want, seed, thinking):
         schema = Path(folder, "schema.json")
         schema.write_text(json.dumps(want))
         words += ["--json-schema", str(schema)]
-    p = subprocess.run(words, capture_output=True, text=True)
+    p = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", env=ENV)
     if p.returncode:
         raise SystemExit(f"{' '.join(words)}\nfailed: {p.stderr}")
     return json.loads(p.stdout)
