@@ -154,7 +154,7 @@ const steps = {
     await fails(() => s.finalMessage(), sdk.APIUserAbortError);
     const start = Date.now();
     await loop.messages.create(brief); // the engine is free at once, not when it is done
-    assert.ok(Date.now() - start < 20000, `${Date.now() - start} ms`);
+    assert.ok(Date.now() - start < 60000, `${Date.now() - start} ms`);
   },
 
   async 'a full queue, and retries'() {

@@ -11,7 +11,7 @@ import client
 import lib
 import web
 
-MODULES = client.package("@anthropic-ai/claude-code", "install.cjs")
+MODULES = client.package("@anthropic-ai/claude-code", "install.cjs", "claude")
 CLAUDE = os.path.join(MODULES, ".bin", "claude")
 
 
@@ -39,6 +39,14 @@ def run(relay, env, folder, prompt, *words):
                       seconds=1000)
 
 
+def twice(relay, *words):
+    """The same asked two times: (what was printed, the requests) of each."""
+    def one():
+        before = len(relay.posts("/v1/messages"))
+        return run(relay, *words), relay.posts("/v1/messages")[before:]
+    return client.on_one_day(lambda: (one(), one()))
+
+
 class ClaudeCode(lib.Case):
     def check_cached(self, exchanges, share=0.95):
         self.assertTrue(exchanges)
@@ -62,10 +70,7 @@ class ClaudeCode(lib.Case):
             f.write(secret + "\n")
         with web.Server(calling) as a, web.Server(answering) as b:
             with client.Relay(lambda x: b.port if x.raw and has_result(x) else a.port) as relay:
-                out = run(relay, env, folder, "What is in note.txt?")
-                first = relay.posts("/v1/messages")
-                again = run(relay, env, folder, "What is in note.txt?")
-                second = relay.posts("/v1/messages")[len(first):]
+                (out, first), (again, second) = twice(relay, env, folder, "What is in note.txt?")
         self.assertEqual(out, "The file holds a secret number.\n")
         self.assertEqual(again, out)
         self.assertEqual([len(first), len(second)], [2, 2])
@@ -102,11 +107,8 @@ class ClaudeCode(lib.Case):
         """The model in the tree: whatever it says, the loop runs and the second run is warm."""
         env, folder = client.home("mini")
         with web.Server(client.MINI, "--temperature", "0") as s, client.Relay(lambda _: s.port) as relay:
-            run(relay, env, folder, "Say hello.", "--max-turns", "20")
-            n = len(relay.posts("/v1/messages"))
-            run(relay, env, folder, "Say hello.", "--max-turns", "20")
-            second = relay.posts("/v1/messages")[n:]
-        for x in relay.posts("/v1/messages"):
+            (_, first), (_, second) = twice(relay, env, folder, "Say hello.", "--max-turns", "20")
+        for x in first + second:
             self.check_stream(x)
         self.check_cached(second)
 

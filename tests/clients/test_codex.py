@@ -11,7 +11,7 @@ import client
 import lib
 import web
 
-CODEX = os.path.join(client.package("@openai/codex"), ".bin", "codex")
+CODEX = os.path.join(client.package("@openai/codex", program="codex"), ".bin", "codex")
 MINI = os.path.join(client.HERE, "..", "..", "models", "mini.gguf")
 CONFIG = """model = "laguna"
 model_provider = "lagoon"
@@ -19,6 +19,7 @@ model_provider = "lagoon"
 name = "lagoon"
 base_url = "http://127.0.0.1:{port}/v1"
 wire_api = "responses"
+stream_idle_timeout_ms = 1000000
 """
 CALL = [25, "exec_command<arg_key>cmd</arg_key><arg_value>cat note.txt</arg_value>", 26]
 
@@ -30,6 +31,14 @@ def run(relay, env, folder, prompt):
         f.write(CONFIG.format(port=relay.port))
     words = [CODEX, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt]
     return client.run(words, env, folder, seconds=1000)
+
+
+def twice(relay, *words):
+    """The same asked two times: (what was printed, the requests) of each."""
+    def one():
+        before = len(relay.posts("/v1/responses"))
+        return run(relay, *words), relay.posts("/v1/responses")[before:]
+    return client.on_one_day(lambda: (one(), one()))
 
 
 def outputs(exchange):
@@ -66,10 +75,7 @@ class Codex(lib.Case):
             f.write(secret + "\n")
         with web.Server(calling) as a, web.Server(answering) as b:
             with client.Relay(lambda x: b.port if x.raw and outputs(x) else a.port) as relay:
-                out = run(relay, env, folder, "What is in note.txt?")
-                first = relay.posts("/v1/responses")
-                again = run(relay, env, folder, "What is in note.txt?")
-                second = relay.posts("/v1/responses")[len(first):]
+                (out, first), (again, second) = twice(relay, env, folder, "What is in note.txt?")
         self.assertEqual(out, "The file holds a secret number.\n")
         self.assertEqual(again, out)
         self.assertEqual([len(first), len(second)], [2, 2])
@@ -103,13 +109,10 @@ class Codex(lib.Case):
         """The model in the tree: whatever it says, the loop ends and the second run is warm."""
         env, folder = client.home("mini")
         with web.Server(MINI, "--temperature", "0") as s, client.Relay(lambda _: s.port) as relay:
-            run(relay, env, folder, "Say hello.")
-            n = len(relay.posts("/v1/responses"))
-            run(relay, env, folder, "Say hello.")
-            seen = relay.posts("/v1/responses")
-        for x in seen:
+            (_, first), (_, second) = twice(relay, env, folder, "Say hello.")
+        for x in first + second:
             self.answer(x)
-        self.check_cached(seen[n:])
+        self.check_cached(second)
 
 
 lib.main()

@@ -185,7 +185,8 @@ class Screen(Case):
         """Three Ctrl-C within two seconds leave: `left` comes. Where the program got them over a longer time, it says how to
         leave three times, and they are pressed again."""
         end = time.monotonic() + lib.PATIENCE
-        for _ in range(20):
+        for attempt in range(20):
+            time.sleep(2.1 if attempt else 0)  # what was pressed before does not count
             told = t.seen.count(b"Ctrl-D or /quit leaves")
             t.send("\x03\x03\x03")
             while not left() and time.monotonic() < end:
