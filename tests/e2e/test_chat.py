@@ -311,6 +311,7 @@ class Screen(Case):
         t.send("many words " * 600 + "\r")
         first, cached = self.stopped(t, "story told")
         self.assertEqual(cached, 0)
+        self.assertGreater(first, 6600)
         t.send("and?\r")
         # what was answered depends on when it was stopped, and is not cut as the script was; the question before it is
         second, cached = self.stopped(t, "never ending")
