@@ -2,6 +2,7 @@
 
 Each test file is run as `test_x.py PROGRAM [unittest words]`. Nothing of the user's own home is read or written.
 """
+import functools
 import os
 import pty
 import re
@@ -49,6 +50,14 @@ def model(name="plain"):
         scripted.write(path, THOUGHT, answer, loop=name == "loop", context=262144 if name == "loop" else 32768)
         _models[name] = path
     return _models[name]
+
+
+@functools.cache
+def sanitized():
+    """Whether the program is built with a sanitizer: it then takes terabytes of address space, and far more memory."""
+    with open(PROGRAM, "rb") as f:
+        program = f.read()
+    return any(name in program for name in (b"__asan_init", b"__tsan_init", b"__ubsan_handle"))
 
 
 def told(stderr):

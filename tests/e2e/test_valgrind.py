@@ -19,9 +19,7 @@ COMMAND = ["valgrind", "--quiet", "--error-exitcode=99", "--leak-check=full", "-
 def why_not():
     if not shutil.which("valgrind"):
         return "valgrind is not installed"
-    with open(lib.PROGRAM, "rb") as f:
-        program = f.read()
-    if b"__asan_init" in program or b"__tsan_init" in program or b"__ubsan_handle" in program:
+    if lib.sanitized():
         return "the program is built with a sanitizer"
     return None
 
