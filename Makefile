@@ -1,14 +1,14 @@
 # A front door to Meson; nothing is decided here. `make` builds, `make run` shows it, `make test` proves it.
 #
 #   BUILD=DIR      build directory (build)          PREFIX=DIR     where `make install` puts things (/usr/local)
-#   DESTDIR=DIR    staging for packages             ARGS='...'     words for kcheck, bench and soak
+#   DESTDIR=DIR    staging for packages             ARGS='...'     words for kcheck, bench, soak, stress
 #   FUZZ_SECONDS=N time of each target in `make fuzz` (60)
 
 BUILD ?= build
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run test check kcheck bench bench-grammar bench-constraint bench-server bench-policy soak asan tsan fuzz cover lint install uninstall clean help
+.PHONY: all run test check kcheck bench bench-grammar bench-constraint bench-server bench-policy soak stress asan tsan fuzz cover lint install uninstall clean help
 
 all: $(BUILD)/build.ninja
 	@ninja -C $(BUILD) lagoon
@@ -61,6 +61,11 @@ bench-policy: $(BUILD)/build.ninja
 soak: $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 	tools/soak.sh $(BUILD) $(ARGS)
+
+# tests on a machine that stands still now and then, with a clock that leaps; ARGS: see the program
+stress: $(BUILD)/build.ninja
+	@ninja -C $(BUILD)
+	tools/stress.py $(ARGS) $(BUILD)
 
 asan:
 	@tools/test.py --native --option b_sanitize=address,undefined --option buildtype=debugoptimized build-asan
