@@ -19,6 +19,7 @@ struct lg_job_private {
     lg_job *next;
     lg_job_state state;
     int64_t uncached;
+    double work_us; /* 0: no estimate */
     uint64_t submit_us, start_us, deadline_us;
     bool deadline_stops; /* the deadline is that of a stop, not the job's own */
     atomic_int why;      /* lg_job_why of a cancelled job */

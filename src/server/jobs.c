@@ -251,9 +251,10 @@ static lg_job *pick(lg_jobs *q)
     return best;
 }
 
-uint64_t lg_jobs_ceiling_us(int64_t uncached, int64_t max_tokens, double prefill, double decode)
+uint64_t lg_jobs_ceiling_us(int64_t uncached, int64_t max_tokens, double prefill, double decode,
+                            double work_us)
 {
-    double s = 60 + (double)uncached / (prefill / 4) + (double)max_tokens / (decode / 4);
+    double s = 60 + 4 * fmax((double)uncached / prefill + (double)max_tokens / decode, work_us / 1e6);
 
     return s > 1e9 ? (uint64_t)1e15 : (uint64_t)(s * 1e6);
 }
@@ -276,8 +277,8 @@ static void begin(lg_jobs *q, lg_job *job)
     q->running = job;
     v->state = LG_JOB_RUNS;
     v->start_us = lg_now_us();
-    v->deadline_us =
-        v->start_us + lg_jobs_ceiling_us(v->uncached, job->max_tokens * job->n_choice, prefill, decode);
+    v->deadline_us = v->start_us + lg_jobs_ceiling_us(v->uncached, job->max_tokens * job->n_choice, prefill,
+                                                      decode, v->work_us);
 }
 
 lg_job *lg_jobs_next(lg_jobs *q, int idle_ms, lg_jobs_cached_fn cached, void *ctx, bool *stop)
@@ -294,7 +295,7 @@ lg_job *lg_jobs_next(lg_jobs *q, int idle_ms, lg_jobs_cached_fn cached, void *ct
         wait_for_change(q, idle_ms < 0 ? -1 : (int)((until - now) / 1000) + 1);
     }
     for (lg_job *j = q->first; j && cached; j = j->priv->next)
-        j->priv->uncached = all_tokens(j) - cached(ctx, j);
+        j->priv->uncached = all_tokens(j) - cached(ctx, j, &j->priv->work_us);
     job = pick(q);
     if (job)
         begin(q, job);

@@ -59,8 +59,9 @@ void lg_jobs_cancel(lg_jobs *q, lg_job *job);
 
 /* --- the engine thread's side --- */
 
-/* Estimate of the tokens of a prompt that need no prefill; engine thread. */
-typedef int64_t (*lg_jobs_cached_fn)(void *ctx, const lg_job *job);
+/* Estimate of the tokens of a prompt that need no prefill, and into *work_us of the time that the whole job
+ * takes by what was measured at its depths of context; 0 there: nothing was. Engine thread. */
+typedef int64_t (*lg_jobs_cached_fn)(void *ctx, const lg_job *job, double *work_us);
 /* The next job, which then runs. NULL after `idle_ms` without one (< 0: wait for ever), or with *stop when
  * the server stops and nothing is left. */
 lg_job *lg_jobs_next(lg_jobs *q, int idle_ms, lg_jobs_cached_fn cached, void *ctx, bool *stop);
@@ -139,7 +140,9 @@ typedef struct lg_pick {
 } lg_pick;
 /* Index of the one that runs next, out of n > 0 in order of arrival. */
 size_t lg_jobs_pick(const lg_pick *p, size_t n, bool fifo);
-/* api.md 1.5: 60 s + uncached / (prefill / 4) + tokens / (decode / 4). */
-uint64_t lg_jobs_ceiling_us(int64_t uncached, int64_t max_tokens, double prefill, double decode);
+/* api.md 1.5: 60 s + uncached / (prefill / 4) + tokens / (decode / 4), or 60 s and four times the estimate
+ * work_us, whichever is longer: the rates are of the last requests, a long context is slower. */
+uint64_t lg_jobs_ceiling_us(int64_t uncached, int64_t max_tokens, double prefill, double decode,
+                            double work_us);
 
 #endif

@@ -206,7 +206,7 @@ static void measure(run *r, const lg_gen_stats *s)
     int64_t fresh = s->prompt_tokens - s->cached_tokens;
     double prefill = 0, decode = 0;
 
-    if (fresh >= 64 && s->prefill_us > 0 && s->end != LG_END_CANCELLED)
+    if (fresh >= 64 && s->prefill_us > 0 && s->output_tokens > 0) // else the prefill may have been cut
         prefill = (double)fresh * 1e6 / (double)s->prefill_us;
     if (s->output_tokens >= 8 && s->decode_us > 0)
         decode = (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us;

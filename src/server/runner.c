@@ -66,13 +66,20 @@ static lg_status load(lg_server *s, lg_err *err)
     return LG_OK;
 }
 
-static int64_t cached_tokens(void *ctx, const lg_job *job)
+static int64_t cached_tokens(void *ctx, const lg_job *job, double *work_us)
 {
     lg_server *s = ctx;
+    const lg_rates *rates = lg_engine_rates(s->engine);
     lg_cache_ask ask = lg_job_ask(job);
     lg_peek peek;
 
     lg_engine_peek(s->engine, &ask, &peek, s->n_pin < SERVER_PINS ? &s->pin[s->n_pin++] : NULL);
+    *work_us = 0;
+    if (peek.measured)
+        *work_us = peek.prefill_us;
+    if (lg_rates_measured(&rates->decode))
+        *work_us += (double)job->max_tokens * job->n_choice *
+                    lg_rates_decode_us(rates, (int64_t)job->prompt.n + job->max_tokens);
     return peek.cached;
 }
 

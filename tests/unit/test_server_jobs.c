@@ -88,15 +88,17 @@ static void picks(void **state)
 static void ceilings(void **state)
 {
     (void)state;
-    assert_int_equal(lg_jobs_ceiling_us(0, 0, 100, 10), 60000000);
-    assert_int_equal(lg_jobs_ceiling_us(1000, 0, 400, 10), 70000000);
-    assert_int_equal(lg_jobs_ceiling_us(0, 100, 400, 40), 70000000);
-    assert_true(lg_jobs_ceiling_us(INT64_MAX, INT64_MAX, 0.001, 0.001) > 60000000);
+    assert_int_equal(lg_jobs_ceiling_us(0, 0, 100, 10, 0), 60000000);
+    assert_int_equal(lg_jobs_ceiling_us(1000, 0, 400, 10, 0), 70000000);
+    assert_int_equal(lg_jobs_ceiling_us(0, 100, 400, 40, 0), 70000000);
+    assert_int_equal(lg_jobs_ceiling_us(1000, 100, 400, 40, 5e6), 80000000); // as the rates say
+    assert_int_equal(lg_jobs_ceiling_us(1000, 100, 400, 40, 6e6), 84000000); // a deep context takes longer
+    assert_true(lg_jobs_ceiling_us(INT64_MAX, INT64_MAX, 0.001, 0.001, 0) > 60000000);
 }
 
-static int64_t half_cached(void *ctx, const lg_job *job)
+static int64_t half_cached(void *ctx, const lg_job *job, double *work_us)
 {
-    (void)ctx;
+    *work_us = ctx ? *(double *)ctx : 0;
     return (int64_t)job->prompt.n > 50 ? (int64_t)job->prompt.n - 1 : 0;
 }
 
@@ -285,28 +287,31 @@ static void grace(void **state)
 // A job that runs for longer than anything explains is given up: the ceiling, from when it began.
 static void overdue(void **state)
 {
-    lg_jobs *q = queue(8, true);
-    lg_job *a = NULL;
-
     (void)state;
     if (!LG_HAVE_CLOCK)
         skip();
-    lg_jobs_ready(q);
-    lg_jobs_measured(q, 400, 40);
-    a = submitted(q, 1000); // and 10 tokens of a reply
-    clock_step(0);
-    clock_add(3600 * 1000000ull); // in the queue
-    assert_ptr_equal(next(q), a);
-    clock_add(lg_jobs_ceiling_us(1000, 10, 400, 40) - 1);
-    lg_jobs_tick(q, 0);
-    assert_false(atomic_load(&a->cancel));
-    clock_add(1);
-    lg_jobs_tick(q, 0);
-    assert_true(atomic_load(&a->cancel));
-    assert_int_equal(lg_job_cancelled_why(a), LG_WHY_TIME);
-    finish(q, a);
-    lg_jobs_destroy(q);
-    clock_step(1);
+    for (double work_us = 0; work_us < 100e6; work_us += 80e6) { // nothing measured at this depth; a slow one
+        lg_jobs *q = queue(8, true);
+        lg_job *a = NULL;
+        bool stop;
+
+        lg_jobs_ready(q);
+        lg_jobs_measured(q, 400, 40);
+        a = submitted(q, 40); // and 10 tokens of a reply
+        clock_step(0);
+        clock_add(3600 * 1000000ull); // in the queue
+        assert_ptr_equal(lg_jobs_next(q, 0, half_cached, &work_us, &stop), a);
+        clock_add(lg_jobs_ceiling_us(40, 10, 400, 40, work_us) - 1);
+        lg_jobs_tick(q, 0);
+        assert_false(atomic_load(&a->cancel));
+        clock_add(1);
+        lg_jobs_tick(q, 0);
+        assert_true(atomic_load(&a->cancel));
+        assert_int_equal(lg_job_cancelled_why(a), LG_WHY_TIME);
+        finish(q, a);
+        lg_jobs_destroy(q);
+        clock_step(1);
+    }
 }
 
 // A pause of the whole process is not time that the job used up.
