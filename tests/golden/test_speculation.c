@@ -17,6 +17,9 @@
 enum { JSON_MAX = 1 << 20, N_PREDICT = 64, PROMPT_MAX = 128, BLOCK = 8 };
 
 static const char *device = "cpu";
+// A card rounds the products of a prompt's chunk to bf16, so that the drafter's logits are off by up to 0.029
+// behind one (test_drafter, pieces of 64): closer calls than this are not decided there.
+static const double card_hair = 0.03;
 
 static const char *path_of(const char *name, char *out, size_t n)
 {
@@ -70,14 +73,19 @@ static bool same_round(lg_engine *e, const lg_json *round, int32_t *last, int *m
     int32_t ids[LG_DRAFT_ROWS_MAX] = {*last}, token = -1;
     float sure[LG_DRAFT_ROWS_MAX];
     int64_t pos = lg_engine_pos(e);
+    int same = accepted < n ? accepted + 1 : n;
+    double margin;
     const float *row;
 
     if (pos != int_of(lg_json_get(round, "ctx")) || *last != int_of(lg_json_get(round, "bonus")))
         return false;
     if (n == 0 || lg_spec_draft(e, n, ids, sure, NULL, err) != LG_OK)
         return false;
+    if (strcmp(device, "cpu") != 0 && lg_json_f64(lg_json_get(round, "draft_margin"), &margin) &&
+        margin < card_hair)
+        same = accepted;
     // the recording guarantees drafts up to the first rejected one; what follows may rest on a hair
-    for (int i = 0; i < n && i <= accepted; i++)
+    for (int i = 0; i < same; i++)
         if (ids[i + 1] != int_at(drafts, (size_t)i))
             return false;
     if (lg_spec_verify(e, ids, n + 1, NULL, err) != LG_OK)
