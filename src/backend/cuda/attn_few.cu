@@ -1,13 +1,16 @@
 /*
  * backend/cuda/attn_few: attention of up to LG_CU_EXACT_ROWS rows.
  *
- * What a row sees is cut into nodes, whose length follows from its position alone: so that a long context
- * gives each multiprocessor a block. A block takes one (KV head, node, row): the query heads of the KV head
- * are the rows of a tensor core tile, and K and V are read once, by cp.async, each warp KEYS keys at a time
- * into a ring of its own. Its node (max, sum, acc) goes to scratch; the last block of a KV head joins the
- * nodes in order, applies the gate and quantises the result. For one row the kernel also does what qkv.cu
- * does, so that a layer's attention is one launch, which asks for old keys while the projections still run.
- * Nothing depends on how many rows a step has.
+ * A row's keys are shared out among some blocks, in a way that follows from its position alone. A block takes one
+ * (KV head, share, row): the query heads of the KV head are the rows of a tensor core tile, and K and V are read
+ * once, by cp.async, each warp KEYS keys at a time into a ring of its own. For one row the kernel also does what
+ * qkv.cu does, so that a layer's attention is one launch, which asks for all old keys while the projections still
+ * run. Nothing depends on how many rows a step has.
+ *
+ * From sm_90 on the blocks of a (KV head, row) are a cluster: KEYS keys to each in turn; the blocks send their
+ * sums (max, sum, acc) to each other's shared memory, and each joins, gates and quantises some runs of 32. Before,
+ * shares are nodes, as many as there are multiprocessors for a KV head, that go to scratch; the last block of a
+ * KV head joins them.
  *
  * f32 caches and head sizes other than 128 take a plain kernel over spans of LG_CU_SPAN positions that gives
  * each query head a warp, and a launch that joins its nodes.
@@ -153,12 +156,22 @@ static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, con
 
 /* ---- tensor cores ---- */
 
+/* What only a measurement decides; all values compile. */
+#ifndef LG_ATTN_CLUSTER
+#define LG_ATTN_CLUSTER 16 // 16, 8; 0: nodes in scratch, as before sm_90
+#endif
+#ifndef LG_ATTN_EARLY
+#define LG_ATTN_EARLY 1 // 0: the launch behind attention does not come early
+#endif
+
 enum {
     FEW_WARPS = 8,
     KEYS = 16,                     // that a warp takes at a time
     NODE_KEYS = KEYS * FEW_WARPS,  // a node is a multiple of this
     NODES = 32,                    // of a row, but for a rest
     STAGES = 3,                    // of a warp's ring; 2 where shared memory is scarce
+    CLUSTER = LG_ATTN_CLUSTER,     // blocks of a (KV head, row)
+    SENT = 36,                     // floats that a block sends of a run: sums, max, sum, two of nothing
     STAGE = KEYS * 2 * HEAD,       // bytes of K or of V of so many keys
     NODE_FLOATS = HEAD + 4,        // max, sum, two of nothing, acc
     Q_FRAGMENTS = 8 * 32 * 16,     // bytes
@@ -168,6 +181,18 @@ enum {
 static constexpr int few_smem(int stages)
 {
     return FEW_WARPS * stages * STAGE + Q_FRAGMENTS + HEADS_ROOM * HEAD * 4;
+}
+
+// Runs of 32 results that a block of a cluster joins, at most.
+static __host__ __device__ constexpr int joined_runs(int heads)
+{
+    return CLUSTER ? (heads * (HEAD / 32) + CLUSTER - 1) / (CLUSTER ? CLUSTER : 1) : 0;
+}
+
+static constexpr int cluster_smem(int heads) // rings, queries, heads with K and V, what others send
+{
+    return FEW_WARPS * STAGES * STAGE + Q_FRAGMENTS + (heads + 2) * HEAD * 4 +
+           joined_runs(heads) * CLUSTER * SENT * 4;
 }
 
 struct few_args {
@@ -211,25 +236,46 @@ DEV int v_piece(int key, int piece)
     return key * 256 + ((piece ^ (key & 6)) << 4);
 }
 
-// All lanes: the KEYS keys at position s, K or V, to a stage; zeros where nothing is visible.
+// All lanes: the KEYS keys at position s, K or V, to a stage; zeros for those not in [lo, last].
 template <int TYPE>
-DEV void fetch_keys(const few_args &f, const node_plan &n, unsigned to, const uint8_t *tile, long long s,
+DEV void fetch_keys(const few_args &f, long long lo, long long last, unsigned to, const uint8_t *tile, long long s,
                     bool v, int lane)
 {
-    const uint8_t *from = tile + (size_t)(s % LG_KV_BLOCK) * f.a.kv.row_bytes;
+    const uint8_t *from = tile + (unsigned)(s % LG_KV_BLOCK) * (unsigned)f.a.kv.row_bytes;
+    int first = (int)max(lo - s, 0ll), n = (int)min(last + 1 - s, (long long)KEYS); // keys [first, n) of these
 
     if (TYPE == LG_F16) {
+        int key = lane / 16, piece = lane % 16;
+        from += lane * 16;
+        if (first == 0 && n == KEYS) {
 #pragma unroll
-        for (int j = 0; j < KEYS / 2; j++) {
-            int key = lane / 16 + 2 * j, piece = lane % 16;
-            copy16_if(to + (v ? v_piece(key, piece) : k_piece(key, piece)), from + key * 256 + piece * 16,
-                      s + key >= n.lo && s + key <= n.p);
+            for (int j = 0; j < KEYS / 2; j++)
+                copy16(to + (v ? v_piece(key + 2 * j, piece) : k_piece(key + 2 * j, piece)), from + j * 512);
+            return;
         }
+#pragma unroll
+        for (int j = 0; j < KEYS / 2; j++)
+            copy16_if(to + (v ? v_piece(key + 2 * j, piece) : k_piece(key + 2 * j, piece)), from + j * 512,
+                      key + 2 * j >= first && key + 2 * j < n);
         return;
     }
-    int pieces = ((int)min(n.p + 1 - s, (long long)KEYS) * (HEAD / 32 * 34) + 15) / 16;
+    int pieces = (n * (HEAD / 32 * 34) + 15) / 16;
     for (int i = lane; i < pieces; i += 32)
         copy16(to + i * 16, from + i * 16);
+}
+
+// All lanes: the row x of K or V to key `key` of a stage that has come.
+template <int TYPE> DEV void stage_row(const few_args &f, uint8_t *stage, int key, bool v, const float *x, int lane)
+{
+    if (TYPE == LG_F16) {
+        uint8_t *to = stage + (v ? v_piece(key, lane / 2) : k_piece(key, lane / 2)) + lane % 2 * 8;
+        float4 y = *(const float4 *)(x + 4 * lane);
+        *(uint2 *)to =
+            make_uint2(pack_f16(f16_range(y.x), f16_range(y.y)), pack_f16(f16_range(y.z), f16_range(y.w)));
+    } else {
+        kv_row(f.a.kv.type, HEAD, stage + key * (HEAD / 32 * 34), x, lane);
+    }
+    __syncwarp();
 }
 
 // 8 dimensions from 8 * piece on, of key `key` of a stage.
@@ -302,9 +348,88 @@ DEV float *few_node(const few_args &f, int row, int head, int node, int nodes)
                           NODE_FLOATS;
 }
 
-// The block: its warps' states become a node of each head. room: the rings, and the fragments behind them.
-DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warp,
-                   int lane)
+/* ---- a cluster ---- */
+
+DEV void cluster_arrive(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+
+DEV void cluster_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// The shared address `at` in block `rank` of the cluster.
+DEV unsigned shared_of(unsigned at, unsigned rank)
+{
+    unsigned r = at;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+#endif
+    return r;
+}
+
+DEV void send4(unsigned to, float4 v)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z),
+                 "f"(v.w)
+                 : "memory");
+#endif
+}
+
+// All lanes: four sums a lane of head h to the blocks that join them: run r of 32 to block r % CLUSTER.
+template <int N> DEV void send_head(unsigned sent, int h, int me, float max, float sum, float4 acc, int lane)
+{
+    int run = h * (HEAD / 32) + lane / 8;
+    unsigned to = shared_of(sent + (unsigned)((run / N * N + me) * SENT * 4), (unsigned)(run % N));
+
+    send4(to + (unsigned)(lane % 8) * 16, acc);
+    if (lane % 8 == 0)
+        send4(to + 128, make_float4(max, sum, 0.0f, 0.0f));
+}
+
+// The gate of the lane's result of run `run` of the block's heads.
+DEV float gate_of(const attn_args &a, int row, int head0, int run, int lane)
+{
+    const float *gate = a.gate + (size_t)row * (size_t)a.gate_stride;
+    int head = head0 + run / (HEAD / 32);
+
+    return __ldcg(gate + (a.elem_gate ? head0 * HEAD + run * 32 + lane : head));
+}
+
+// A warp: the sums of a run from N blocks, in the order of the blocks; the result, gated and quantised.
+template <int N>
+DEV void join_run(const attn_args &a, const float *sent, int row, int head0, int run, float gate, int lane)
+{
+    const float *from = sent + run / N * N * SENT;
+    float2 top = lane < N ? *(const float2 *)(from + lane * SENT + 32) : make_float2(-INFINITY, 0.0f);
+    float max = warp_max(top.x), weight = __expf(top.x - max), v = 0.0f;
+    float sum = warp_sum(weight * top.y);
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v = fmaf(__shfl_sync(0xFFFFFFFFu, weight, i), from[i * SENT + lane], v);
+    v /= sum;
+    if (a.gate)
+        v *= softplus(gate);
+    int at = head0 * (HEAD / 32) + run;
+    size_t cols = (size_t)a.n_head * HEAD;
+    a.out[(size_t)row * (size_t)a.out_stride + (size_t)(at * 32 + lane)] = v;
+    if (a.quantise)
+        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), at, lane, v);
+}
+
+// The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with N
+// blocks in a cluster, to those that join it. room: the rings.
+template <int N>
+DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warps,
+                   unsigned sent, int warp, int lane)
 {
     __shared__ float s_max[FEW_WARPS][Q_ROWS], s_sum[FEW_WARPS][Q_ROWS];
     int g = lane / 4, t = lane % 4;
@@ -317,7 +442,7 @@ DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int h
         s_sum[warp][g] = st.sum_a, s_sum[warp][g + 8] = st.sum_b;
     }
     __syncthreads(); // and nobody reads the rings any more
-    for (int w = 0; w < FEW_WARPS; w++) {
+    for (int w = 0; w < warps; w++) {
         top_a = fmaxf(top_a, s_max[w][g]);
         top_b = fmaxf(top_b, s_max[w][g + 8]);
     }
@@ -326,7 +451,7 @@ DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int h
 #pragma unroll
     for (int j = 0; j < 16; j++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
+        for (int e = 0; e < 2 && warp < warps; e++) {
             int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
             if (g < heads)
                 room[(warp * heads + g) * NODE_FLOATS + d] = st.acc[j][e] * scale_a;
@@ -334,17 +459,23 @@ DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int h
                 room[(warp * heads + g + 8) * NODE_FLOATS + d] = st.acc[j][2 + e] * scale_b;
         }
     __syncthreads();
+    if (N > 0)
+        cluster_wait(); // the others have begun
     for (int h = warp; h < heads; h += FEW_WARPS) {
-        float *node = few_node(f, row, head0 + h, (int)blockIdx.x, (int)gridDim.x), max = -INFINITY,
-              sum = 0.0f;
+        float max = -INFINITY, sum = 0.0f;
         float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int w = 0; w < FEW_WARPS; w++)
+        for (int w = 0; w < warps; w++)
             max = fmaxf(max, s_max[w][h]);
-        for (int w = 0; w < FEW_WARPS; w++) { // in order, so that the sums are the same every time
+        for (int w = 0; w < warps; w++) { // in order, so that the sums are the same every time
             if (s_max[w][h] != -INFINITY)
                 sum = fmaf(__expf(s_max[w][h] - max), s_sum[w][h], sum);
             acc = add4(acc, *(const float4 *)&room[(w * heads + h) * NODE_FLOATS + 4 * lane]);
         }
+        if constexpr (N > 0) {
+            send_head<N>(sent, h, (int)blockIdx.x, max, sum, acc, lane);
+            continue;
+        }
+        float *node = few_node(f, row, head0 + h, (int)blockIdx.x, (int)gridDim.x);
         if (lane == 0)
             *(float2 *)node = make_float2(max, sum);
         *(float4 *)(node + 4 + 4 * lane) = acc;
@@ -413,8 +544,11 @@ DEV void few_join(const few_args &f, int row, int head0, int heads, int count, i
     }
 }
 
-// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, and, by the block that
-// has the row's own position, K and V stored. rooms: HEADS_ROOM heads. Ends with a barrier.
+enum { HEADS_HELD = (HEADS_ROOM + FEW_WARPS - 1) / FEW_WARPS }; // of a warp
+
+// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, so also the row's own K and
+// V, which come to the rooms behind them and are stored, by the block that has its position. rooms: heads + 2.
+// All loads come before the first use. Ends with a barrier.
 DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head, int head0, int heads,
                      bool own, float *rooms, uint4 *fragments, int warp, int lane)
 {
@@ -422,18 +556,26 @@ DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head
     int g = lane / 4;
 
     if (f.k) {
-        for (int h = warp; h < heads + (own ? 2 : 0); h += FEW_WARPS) {
-            float *x = rooms + h * HEAD;
-            if (h < heads)
-                head_post(x, q + h * HEAD, f.q_norm, f.eps, f.table, f.half, HEAD, lane);
-            else if (h == heads)
-                head_post(x, f.k + kv_head * HEAD, f.k_norm, f.eps, f.table, f.half, HEAD, lane);
-            else
-                head_post(x, f.v + kv_head * HEAD, NULL, 0.0f, NULL, 0, HEAD, lane);
-            if (h >= heads) {
-                store_kv(f.a.kv, h > heads, kv_head, n.p, x, lane);
-                __threadfence();
-            }
+        head_values x[HEADS_HELD];
+        head_turn turn = turn_of(f.table, f.half, lane);
+#pragma unroll
+        for (int i = 0; i < HEADS_HELD; i++) {
+            int h = warp + i * FEW_WARPS;
+            if (h < heads + (own ? 2 : 0))
+                x[i] = values_of(h < heads    ? q + h * HEAD
+                                 : h == heads ? f.k + kv_head * HEAD
+                                              : f.v + kv_head * HEAD,
+                                 h < heads ? f.q_norm : h == heads ? f.k_norm : NULL, lane);
+        }
+#pragma unroll
+        for (int i = 0; i < HEADS_HELD; i++) {
+            int h = warp + i * FEW_WARPS;
+            if (h >= heads + (own ? 2 : 0))
+                break;
+            values_post(rooms + h * HEAD, x[i], h <= heads && (h < heads ? f.q_norm : f.k_norm), f.eps, turn,
+                        h <= heads ? f.half : 0, lane);
+            if (h >= heads)
+                store_kv(f.a.kv, h > heads, kv_head, n.p, rooms + h * HEAD, lane);
         }
         q = rooms;
         __syncthreads();
@@ -445,27 +587,33 @@ DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head
     __syncthreads();
 }
 
-// A block a (node, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them.
-template <int TYPE, int DEPTH>
+// A block a (share, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them. N: blocks of a
+// cluster; 0: shares are nodes.
+template <int TYPE, int DEPTH, int N>
 static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     attn_few_kernel(__grid_constant__ const few_args f, const lg_cu_step *step)
 {
-    enum { RING = DEPTH * STAGE };
-    extern __shared__ __align__(16) uint8_t smem[]; // rings, fragments of the queries, heads
+    enum { RING = DEPTH * STAGE, STRIDE = N ? N * NODE_KEYS : (int)NODE_KEYS };
+    extern __shared__ __align__(16) uint8_t smem[]; // rings, fragments of the queries, heads, what others send
     __shared__ bool last;
     const attn_args &a = f.a;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row = blockIdx.z;
-    int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles;
+    int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles, me = blockIdx.x;
     int head0 = kv_head * a.group + (int)blockIdx.y % tiles * Q_ROWS;
     int heads = min((int)Q_ROWS, (kv_head + 1) * a.group - head0);
     long long pos = step->pos;
     node_plan n = plan_of(f, pos + row);
-    long long start = n.base + (long long)blockIdx.x * n.keys, end = min(start + n.keys, n.p + 1);
-    bool here = row < step_rows(step, a.rows) && (int)blockIdx.x < n.count;
-    long long mine = start + warp * KEYS; // the warp's first key; the next are NODE_KEYS further
-    int chunks = here && mine < end ? (int)((end - mine + NODE_KEYS - 1) / NODE_KEYS) : 0;
+    // the block's first key, and the end of its share
+    long long start = n.base + (long long)me * (N ? (int)KEYS : n.keys);
+    long long end = N ? n.p + 1 : min(start + n.keys, n.p + 1);
+    bool here = row < step_rows(step, a.rows) && (N || me < n.count);
+    long long mine = start + warp * (N ? N * KEYS : (int)KEYS); // the warp's first key; the next are STRIDE further
+    int chunks = here && mine < end ? (int)((end - mine + STRIDE - 1) / STRIDE) : 0;
+    bool own = N ? (int)((n.p - n.base) / KEYS) % (N ? N : 1) == me : me == n.count - 1; // has the row's position
+    long long known = f.k ? pos - 1 : n.p; // the last key that is in memory
     uint8_t *ring = smem + warp * RING;
     uint4 *fragments = (uint4 *)(smem + FEW_WARPS * RING);
+    float *rooms = (float *)(smem + FEW_WARPS * RING + Q_FRAGMENTS), *sent = rooms + (heads + 2) * HEAD;
     int block = chunks > 0 ? a.kv.table[mine / LG_KV_BLOCK] : 0;
     long long ask = mine; // the next to be asked for
     bool ask_v = false;
@@ -475,9 +623,9 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     auto get = [&](int stage) { // K, then V, of the next keys
         const uint8_t *tile = a.kv.mem + (size_t)block * a.kv.block_bytes + (ask_v ? a.kv.at_v : a.kv.at_k) +
                               (size_t)kv_head * a.kv.tile_bytes;
-        fetch_keys<TYPE>(f, n, shared_at(ring + stage * STAGE), tile, ask, ask_v, lane);
+        fetch_keys<TYPE>(f, n.lo, known, shared_at(ring + stage * STAGE), tile, ask, ask_v, lane);
         if (ask_v) {
-            ask += NODE_KEYS;
+            ask += STRIDE;
             if (ask < end)
                 block = a.kv.table[ask / LG_KV_BLOCK];
         }
@@ -498,31 +646,38 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
             get(next);
         copies_commit();
         next = next == DEPTH - 1 ? 0 : next + 1;
-        const uint8_t *stage = ring + at * STAGE;
+        uint8_t *stage = ring + at * STAGE;
         at = at == DEPTH - 1 ? 0 : at + 1;
         return stage;
     };
     if (f.k && warp == FEW_WARPS - 1 && lane < 8 && f.q_norm)
         prefetch_l2((lane < 4 ? f.q_norm : f.k_norm) + lane % 4 * 32);
-    bool early = mine + KEYS <= pos; // older than this step
+    bool early = f.k || mine + KEYS <= pos; // older than this step, but for the row's own
     if (early)
         begin();
     pdl_wait();
     if (!here)
         return;
-    few_queries(f, n, row, kv_head, head0, heads, (int)blockIdx.x == n.count - 1,
-                (float *)(smem + FEW_WARPS * RING + Q_FRAGMENTS), fragments, warp, lane);
+    if (N)
+        cluster_arrive();
     if (!early)
         begin();
+    int run = me + warp * N; // of the block's results: what the warp will join; there are at most N * FEW_WARPS
+    bool joins = N && run < heads * (HEAD / 32);
+    float gate = joins && a.gate ? gate_of(a, row, head0, run, lane) : 0.0f;
+    few_queries(f, n, row, kv_head, head0, heads, own, rooms, fragments, warp, lane);
     st.max_a = st.max_b = -INFINITY;
     st.sum_a = st.sum_b = 0.0f;
 #pragma unroll
     for (int j = 0; j < 16; j++)
         st.acc[j][0] = st.acc[j][1] = st.acc[j][2] = st.acc[j][3] = 0.0f;
-    for (long long s = mine; s < end; s += NODE_KEYS) {
+    for (long long s = mine; s < end; s += STRIDE) {
+        bool patch = f.k && s <= n.p && n.p < s + KEYS; // the row's own are in the rooms
         float x[2][4] = {};
         unsigned prob[4];
-        const uint8_t *stage = turn();
+        uint8_t *stage = turn();
+        if (patch)
+            stage_row<TYPE>(f, stage, (int)(n.p - s), false, rooms + heads * HEAD, lane);
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             uint4 q0 = fragments[2 * c * 32 + lane], q1 = fragments[(2 * c + 1) * 32 + lane];
@@ -536,6 +691,8 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         }
         few_softmax(st, x, n, s, t, prob);
         stage = turn();
+        if (patch)
+            stage_row<TYPE>(f, stage, (int)(n.p - s), true, rooms + (heads + 1) * HEAD, lane);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint4 vf[4];
@@ -548,7 +705,16 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         }
     }
     copies_wait<0>();
-    few_merge(f, st, (float *)smem, row, head0, heads, warp, lane);
+    int warps = (int)min((end - start + (N ? N * KEYS : (int)KEYS) - 1) / (N ? N * KEYS : (int)KEYS),
+                         (long long)FEW_WARPS); // that have keys
+    few_merge<N>(f, st, (float *)smem, row, head0, heads, max(warps, 0), shared_at(sent), warp, lane);
+    if constexpr (N > 0) {
+        cluster_arrive(); // what was sent has come
+        cluster_wait();
+        if (joins)
+            join_run<N>(a, sent, row, head0, run, gate, lane);
+        return;
+    }
     __syncthreads();
     if (threadIdx.x == 0) {
         int *arrived = &f.arrived[row * (int)gridDim.y + (int)blockIdx.y];
@@ -576,6 +742,46 @@ static int most_nodes(int64_t seen, int target)
     return n > target + 1 ? target + 1 : (int)n;
 }
 
+// A cluster a (KV head, row); false: this card has none of that size, nothing was done.
+template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigned groups, int rows)
+{
+    if constexpr (CLUSTER > 0) {
+        auto kernel = attn_few_kernel<TYPE, STAGES, CLUSTER>;
+        size_t smem = (size_t)cluster_smem(f.a.group < Q_ROWS ? f.a.group : (int)Q_ROWS);
+        cudaLaunchConfig_t config = {};
+        cudaLaunchAttribute attr[2];
+        int active = 0;
+
+        if (c->arch < 90 || smem > (size_t)c->smem)
+            return false;
+        share_sm(c, kernel, smem);
+        if (CLUSTER > 8)
+            (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+        attr[0].id = cudaLaunchAttributeClusterDimension;
+        attr[0].val.clusterDim.x = CLUSTER;
+        attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
+        attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[1].val.programmaticStreamSerializationAllowed = 1;
+        config.gridDim = dim3(CLUSTER, groups, (unsigned)rows);
+        config.blockDim = dim3(32 * FEW_WARPS);
+        config.dynamicSmemBytes = smem;
+        config.stream = c->stream;
+        config.attrs = attr;
+        config.numAttrs = 1;
+        if (cudaOccupancyMaxActiveClusters(&active, kernel, &config) != cudaSuccess || active < 1) {
+            (void)cudaGetLastError(); // that was a question
+            return false;
+        }
+        config.numAttrs = c->pdl && !c->uneven ? 2 : 1;
+        cudaError_t e = cudaLaunchKernelEx(&config, kernel, f, c->step);
+        if (e != cudaSuccess && c->error == cudaSuccess)
+            c->error = e;
+        c->uneven = !LG_ATTN_EARLY || CLUSTER * (int)groups * rows < c->sms * 15 / 16;
+        return true;
+    }
+    return false;
+}
+
 template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, int rows)
 {
     few_args f = {};
@@ -593,14 +799,15 @@ template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_c
         f.eps = qkv->eps;
         f.half = qkv->table ? qkv->n_rot / 2 : 0;
     }
+    unsigned groups = (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
+    if (run_cluster<TYPE>(c, f, groups, rows))
+        return;
     bool roomy = c->smem >= few_smem(STAGES);
-    auto kernel = roomy ? attn_few_kernel<TYPE, STAGES> : attn_few_kernel<TYPE, 2>;
+    auto kernel = roomy ? attn_few_kernel<TYPE, STAGES, 0> : attn_few_kernel<TYPE, 2, 0>;
     size_t smem = (size_t)few_smem(roomy ? STAGES : 2);
     share_sm(c, kernel, smem);
     launch(c, kernel,
-           dim3((unsigned)most_nodes(seen, f.nodes), (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS)),
-                (unsigned)rows),
-           32 * FEW_WARPS, smem, f, c->step);
+           dim3((unsigned)most_nodes(seen, f.nodes), groups, (unsigned)rows), 32 * FEW_WARPS, smem, f, c->step);
     c->uneven = true;
 }
 

@@ -23,11 +23,24 @@
 
 /* ---- launches ---- */
 
-DEV void pdl_wait(void)
+DEV void wait_for_last(void) // until the kernel before has finished
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+DEV void let_next(void) // the next kernel may start, when all blocks have said so
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+DEV void pdl_wait(void)
+{
+    wait_for_last();
+    let_next();
 }
 
 /* For a kernel that shares a multiprocessor with the next one: room for the shared memory of both. */
@@ -195,6 +208,14 @@ struct quad {
     float scale, scale_sum;
 };
 
+/* quantise32's code. 1.5 * 2^23 is added, so that the sum's low bits are the product's nearest integer. */
+DEV int code_of(float a, float inverse)
+{
+    int c = __float_as_int(__fadd_rn(__fmul_rn(a, inverse), 12582912.0f)) - 0x4B400000;
+
+    return (unsigned)(c + 127) <= 254u ? c : 0;
+}
+
 /* store_run's numbers, with four values on each of eight lanes. */
 DEV quad quantise4(float4 v)
 {
@@ -204,15 +225,10 @@ DEV quad quantise4(float4 v)
         max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, o));
     bool zero = !(max >= 0x1p-100f);
     float inverse = zero ? 0.0f : __fdiv_rn(127.0f, max);
-    const float a[4] = {v.x, v.y, v.z, v.w};
-    int sum = 0, codes = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float code = rintf(__fmul_rn(a[i], inverse));
-        int c = code >= -127.0f && code <= 127.0f ? (int)code : 0;
-        sum += c;
-        codes |= (c & 0xFF) << 8 * i;
-    }
+    int codes = (int)__byte_perm(__byte_perm((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse), 0x40),
+                                 __byte_perm((unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse), 0x40),
+                                 0x5410);
+    int sum = __dp4a(codes, 0x01010101, 0);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
     int other = __shfl_xor_sync(0xFFFFFFFFu, sum, 4), low = threadIdx.x & 4 ? other : sum;

@@ -63,16 +63,73 @@ DEV void head_post(float *x, const float *src, const float *norm, float eps, con
     __syncwarp();
 }
 
-/* All lanes: a head's row x of K or V to its place. */
-DEV void store_kv(const kv_args &a, bool v, int head, long long pos, const float *x, int lane)
-{
-    uint8_t *dst = (uint8_t *)kv_tile(a, pos, head, v) + (size_t)(pos % LG_KV_BLOCK) * a.row_bytes;
-    int dim = a.head_dim;
+/* The same in two halves, for heads of 128: the loads of a head and of its norm's weights (norm NULL: none), and
+ * of the lane's angles; then the arithmetic. The order of operations is head_post's. */
+struct head_values {
+    float x[4], w[4];
+};
 
-    if (a.type == LG_F32) {
+struct head_turn {
+    float c[2], s[2];
+};
+
+DEV head_values values_of(const float *src, const float *norm, int lane)
+{
+    head_values v;
+
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v.x[i] = __ldcg(src + lane + 32 * i);
+        v.w[i] = norm ? __ldg(norm + lane + 32 * i) : 1.0f;
+    }
+    return v;
+}
+
+DEV head_turn turn_of(const float *table, int half, int lane)
+{
+    head_turn t = {};
+
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (lane + 32 * i < half) {
+            t.c[i] = __ldcg(table + lane + 32 * i);
+            t.s[i] = __ldcg(table + half + lane + 32 * i);
+        }
+    return t;
+}
+
+DEV void values_post(float *x, const head_values &v, bool norm, float eps, const head_turn &t, int half, int lane)
+{
+    float sum = 0.0f, inv = 1.0f;
+
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sum = fmaf(v.x[i], v.x[i], sum);
+    if (norm)
+        inv = 1.0f / sqrtf(warp_sum(sum) / 128.0f + eps);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[lane + 32 * i] = norm ? v.x[i] * inv * v.w[i] : v.x[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int j = lane + 32 * i;
+        if (j < half) {
+            float u = x[j], w = x[half + j];
+            x[j] = fmaf(-w, t.s[i], u * t.c[i]);
+            x[half + j] = fmaf(u, t.s[i], w * t.c[i]);
+        }
+    }
+    __syncwarp();
+}
+
+/* All lanes: a head's row x of K or V in the cache's type. */
+DEV void kv_row(int type, int dim, uint8_t *dst, const float *x, int lane)
+{
+    if (type == LG_F32) {
         for (int i = lane; i < dim; i += 32)
             ((float *)dst)[i] = x[i];
-    } else if (a.type == LG_F16) {
+    } else if (type == LG_F16) {
         for (int i = lane; i < dim; i += 32)
             ((__half *)dst)[i] = __float2half_rn(fminf(fmaxf(x[i], -65504.0f), 65504.0f));
     } else {
@@ -88,6 +145,13 @@ DEV void store_kv(const kv_args &a, bool v, int head, long long pos, const float
             }
         }
     }
+}
+
+/* ... to its place. */
+DEV void store_kv(const kv_args &a, bool v, int head, long long pos, const float *x, int lane)
+{
+    kv_row(a.type, a.head_dim,
+           (uint8_t *)kv_tile(a, pos, head, v) + (size_t)(pos % LG_KV_BLOCK) * a.row_bytes, x, lane);
 }
 
 #endif

@@ -64,11 +64,10 @@ static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_consta
 
 /* ---- one row ---- */
 
-enum { ONE_RING = 90 << 10 }; // bytes of the rings of a block
-
 struct one_args {
     lg_cu_part part[LG_CU_PARTS]; // first_group: the first row, counted through all parts
     int n_parts, total, n_in, rows;
+    ring_plan ring;
     lg_cu_acts acts;
     lg_cu_normed norm;
 };
@@ -92,38 +91,32 @@ template <int T, bool NORM>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
-    enum { SLOT = piece_bytes(T == LG_CU_ANY ? (int)LG_Q8_0 : T), DEPTH = ONE_RING / STREAM_WARPS / SLOT };
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32, pieces = (runs + 31) / 32;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32, slices = (runs + SLICE - 1) / SLICE;
     unsigned blocks = gridDim.x, total = (unsigned)a.total;
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
     int rows = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS : 0;
-    uint8_t *acts = smem + STREAM_WARPS * DEPTH * SLOT;
+    uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
-    ring<DEPTH, SLOT> slots;
-    reader from;
-    int ask = first, piece = 0, ask_type = T;
+    ring slots;
+    int ask = first, slice = 0;
     norm_part norm;
 
-    auto get = [&](unsigned slot) {
-        if (piece == 0) { // the next row
-            int row = ask;
-            const lg_cu_mat &m = a.part[one_part(a, &row)].w;
-            ask_type = m.type;
-            by_type<T>(ask_type, [&](auto t) { from = reader_at<t.type>(m, m.p, row, lane); });
-            ask += STREAM_WARPS;
-        }
-        by_type<T>(ask_type, [&](auto t) {
-            if (piece * 32 + lane < runs)
-                fetch<t.type>(slot, from, 0, lane);
-            advance<t.type>(from);
+    auto get = [&](unsigned to, unsigned bar) {
+        int row = ask;
+        const lg_cu_mat &m = a.part[one_part(a, &row)].w;
+        by_type<T>(m.type, [&](auto t) {
+            fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE}, min((int)SLICE, runs - slice * SLICE), slices == 1,
+                          lane);
         });
-        piece = piece + 1 == pieces ? 0 : piece + 1;
+        slice = slice + 1 == slices ? 0 : slice + 1;
+        ask += slice == 0 ? STREAM_WARPS : 0;
     };
+    slots.open(smem, a.ring, warp, lane, rows * slices);
+    slots.fill(RING_MOST, get);
     if (NORM)
         norm_weights(norm, a.norm);
-    slots.start(smem + warp * DEPTH * SLOT, rows * pieces, get);
-    pdl_wait(); // the activations are of the kernel before
+    stream_wait(); // the activations are of the kernel before
     if (NORM) {
         norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), any && blockIdx.x == 0);
     } else {
@@ -134,18 +127,18 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         float acc[ONE_ROWS] = {}, sum;
 #pragma unroll
         for (int i = 0; i < ONE_ROWS; i++) {
-            int row = at + i * STREAM_WARPS, type = T;
+            int row = at + i * STREAM_WARPS;
             if (row >= end)
                 break;
-            if (T == LG_CU_ANY)
-                type = a.part[one_part(a, &row)].w.type;
-            for (int j = 0; j < pieces; j++) {
-                const uint8_t *slot = slots.turn(get);
-                if (j * 32 + lane < runs)
-                    by_type<T>(type, [&](auto t) {
-                        acc[i] = dot_raw<t.type>(take<t.type>(slot, lane), act_of(acts + j * ACT_PIECE, lane),
-                                                 lane & 7, acc[i]);
-                    });
+            const lg_cu_mat &m = a.part[one_part(a, &row)].w;
+            for (int s = 0; s < slices; s++) {
+                const uint8_t *slot = slots.turn();
+                by_type<T>(m.type, [&](auto t) {
+                    unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * SLICE}) : 0;
+                    acc[i] = slice_dot<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew,
+                                               acts + s * SLICE_ACTS, lane, acc[i]);
+                });
+                slots.done(get);
             }
         }
         int row = at + sums_of<ONE_ROWS>(acc, 32, lane, &sum) * STREAM_WARPS;
@@ -161,8 +154,8 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
                     const lg_cu_part *parts, int n_parts)
 {
     one_args a = {};
-    int type = parts[0].w.type, n_in = parts[0].w.n_in;
-    size_t smem = ONE_RING + act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float);
+    int type = parts[0].w.type, n_in = parts[0].w.n_in, slot = 0;
+    size_t other = act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float);
 
     for (int p = 0; p < n_parts; p++) {
         if (!streams(&parts[p].w))
@@ -171,8 +164,11 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.part[p].first_group = a.total;
         a.total += parts[p].w.n_out;
         type = parts[p].w.type == type ? type : LG_CU_ANY;
+        int bytes = rows_bytes(parts[p].w.type, n_in / 32 < SLICE ? n_in / 32 : (int)SLICE);
+        slot = bytes > slot ? bytes : slot;
     }
-    if (!has_room(c, smem) || (norm && !norm_streams(norm)))
+    a.ring = plan_ring(c, slot, other);
+    if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
     a.n_parts = n_parts;
     a.n_in = n_in;
@@ -187,6 +183,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
                   : type == LG_Q8_0 ? linear_one_kernel<LG_Q8_0, false>
                   : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, false>
                                     : linear_one_kernel<LG_CU_ANY, false>;
+    size_t smem = (size_t)ring_room(a.ring) + other;
     share_sm(c, kernel, smem);
     launch(c, kernel, dim3((unsigned)(a.total < c->sms ? a.total : c->sms)), STREAM_THREADS, smem, a,
            c->step);

@@ -1,15 +1,15 @@
 /*
  * backend/cuda/moe_one: routing and the mixture of experts for one row, in three launches.
  *
- * The first norms the row, routes it and multiplies the shared expert's gate and up; half of a block's warps
- * take the router, the last block to finish with it chooses the experts while the others still stream. The
- * second multiplies gate and up of the chosen experts; the third multiplies all downs and adds them up. In
- * between lie f32 values; the third quantises them for itself.
+ * The first norms the row and multiplies it with the router. In the second every warp chooses the experts from
+ * the logits for itself, while the shared expert's gate and up, which need no choice, are on their way; then it
+ * multiplies gate and up of the chosen ones. The third multiplies all downs and adds them up. In between lie f32
+ * values; the third quantises them for itself.
  *
  * Numbers are those of route.cu and moe_few.cu, bit for bit.
  *
- * Surprise: the third reads the choice before it waits for the second: the second has waited for the first,
- * and lets the third begin only after that.
+ * Surprise: the third chooses as well, before it waits for the second: the logits are of the first, for which
+ * the second has waited before it let the third begin.
  */
 #include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
@@ -24,31 +24,18 @@ DEV float swiglu(float gate, float up)
 /* ---- the first launch ---- */
 
 enum {
-    ROUTERS = STREAM_WARPS / 2,       // warps of a block at the router: two experts at a time
-    ROUNDS = 16,                      // experts of a block, in twos
-    PAIRERS = STREAM_WARPS - ROUTERS, // at the shared expert
-    AHEAD = 3,                        // loads of eight weights under way
-    PAIR_SLOT = 2 * piece_bytes(LG_Q8_0),
-    PAIR_DEPTH = 4,
-    PAIR_RINGS = PAIRERS * PAIR_SLOT * PAIR_DEPTH,
+    ROUTERS = STREAM_WARPS / 4, // experts of a block at a time, four warps each
+    ROUNDS = 16,                // so often, at most
+    AHEAD = 3,                  // loads of eight weights under way
 };
 
 struct first_args {
-    lg_cu_route route; // router NULL: only the shared expert
+    lg_cu_route route;
     lg_cu_normed norm; // of NORM; else h
     const float *h;
-    lg_cu_acts acts;
-    lg_cu_mat gate, up; // of the shared expert
-    bool has_shared;
-    float *mid, *logits;
-    int *arrived;
+    float *logits;
     int n_in, rows;
 };
-
-DEV void routers_sync(void)
-{
-    asm volatile("bar.sync 1, %0;" ::"n"(32 * ROUTERS) : "memory");
-}
 
 struct eight {
     float4 a, b;
@@ -74,8 +61,8 @@ DEV float dot8(const eight &w, const float *h, float acc)
     return fmaf(w.b.w, y.w, acc);
 }
 
-// The router's warps: logits of the block's experts. Four warps share a row as the warps of route.cu do:
-// group g of eight columns goes to warp g / 32 % 4.
+// Logits of the block's experts. Four warps share a row as the warps of route.cu do: group g of eight columns
+// goes to warp g / 32 % 4.
 DEV void router_ahead(const first_args &a, int warp, int lane, eight (&w)[AHEAD])
 {
     int expert = (int)(blockIdx.x + (unsigned)(warp / 4) * gridDim.x), at = (warp % 4 * 32 + lane) * 8;
@@ -87,11 +74,11 @@ DEV void router_ahead(const first_args &a, int warp, int lane, eight (&w)[AHEAD]
 }
 
 DEV void router_sums(const first_args &a, int warp, int lane, const eight (&w)[AHEAD], const float *h,
-                     float (*part)[ROUTERS])
+                     float (*part)[STREAM_WARPS])
 {
     int expert = (int)(blockIdx.x + (unsigned)(warp / 4) * gridDim.x), at = (warp % 4 * 32 + lane) * 8;
 
-    for (int round = 0; expert < a.route.n_expert; round++, expert += 2 * (int)gridDim.x) {
+    for (int round = 0; expert < a.route.n_expert; round++, expert += ROUTERS * (int)gridDim.x) {
         const float *row = a.route.router + (size_t)expert * (size_t)a.n_in;
         float acc = 0.0f;
         int from = at;
@@ -111,179 +98,248 @@ DEV void router_sums(const first_args &a, int warp, int lane, const eight (&w)[A
     }
 }
 
-// The router's warps: the last block to come here chooses.
-DEV void route_last(const first_args &a, int tid, const float (*part)[ROUTERS], float *room, bool *last)
-{
-    routers_sync();
-    for (int t = tid; t < 2 * ROUNDS; t += 32 * ROUTERS) {
-        int expert = (int)blockIdx.x + t * (int)gridDim.x;
-        if (expert >= a.route.n_expert)
-            break;
-        const float *p = &part[t / 2][t % 2 * 4];
-        a.logits[expert] = p[0] + p[1] + p[2] + p[3];
-    }
-    routers_sync();
-    if (tid == 0) {
-        *last = arrive(a.arrived) == (int)gridDim.x - 1;
-        if (*last)
-            *a.arrived = 0;
-    }
-    routers_sync();
-    if (!*last || tid >= 32)
-        return;
-    for (int e = tid; e < a.route.n_expert; e += 32)
-        room[e] = __ldcg(&a.logits[e]);
-    __syncwarp();
-    if (a.route.n_expert <= 256)
-        choose<8>(a.route, room, 0, tid);
-    else
-        choose<CHOICES>(a.route, room, 0, tid);
-}
-
+// The last block has no expert, or no more than others: it leaves the norm's results for everybody.
 template <bool NORM>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_first_kernel(__grid_constant__ const first_args a, const lg_cu_step *step)
 {
-    extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised row, f32 row, sums of the norm, logits
-    __shared__ float part[ROUNDS][ROUTERS];
-    __shared__ bool last;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32, pieces = (runs + 31) / 32;
-    uint8_t *acts = smem + PAIR_RINGS;
-    float *h = (float *)(acts + act_room(a.n_in)), *sums = h + a.n_in, *room = sums + a.n_in / NORM_CHUNK;
-    bool any = step_rows(step, a.rows) > 0, routes = warp < ROUTERS;
-    int ffn = a.has_shared && !routes ? a.gate.n_out : 0,
-        first = (int)((unsigned)ffn * blockIdx.x / gridDim.x);
-    int end = (int)((unsigned)ffn * (blockIdx.x + 1) / gridDim.x);
-    int ask = first + warp - ROUTERS, piece = 0;
-    int n = ask < end ? (end - ask + PAIRERS - 1) / PAIRERS * pieces : 0;
-    ring<PAIR_DEPTH, PAIR_SLOT> slots;
-    reader from;
+    extern __shared__ __align__(16) uint8_t smem[]; // the row, sums of the norm
+    __shared__ float part[ROUNDS][STREAM_WARPS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float *h = (float *)smem, *sums = h + a.n_in;
+    bool any = step_rows(step, a.rows) > 0;
     eight w[AHEAD];
     norm_part norm;
 
-    auto get = [&](unsigned slot) {
-        by_type<LG_CU_ANY>(a.gate.type, [&](auto t) {
-            if (piece == 0)
-                from = reader_at<t.type>(a.gate, a.gate.p, ask, lane);
-            if (piece * 32 + lane < runs) {
-                fetch<t.type>(slot, from, 0, lane);
-                fetch<t.type>(slot + PAIR_SLOT / 2, from, a.up.p - a.gate.p, lane);
-            }
-            advance<t.type>(from);
-        });
-        ask += piece + 1 == pieces ? PAIRERS : 0;
-        piece = piece + 1 == pieces ? 0 : piece + 1;
-    };
     if (NORM)
         norm_weights(norm, a.norm);
-    if (routes && a.route.router)
-        router_ahead(a, warp, lane, w);
+    router_ahead(a, warp, lane, w);
     if (warp == 0 && blockIdx.x == 0 && a.route.bias && lane * 32 < a.route.n_expert)
         prefetch_l2(a.route.bias + lane * 32);
-    if (!routes)
-        slots.start(smem + (warp - ROUTERS) * PAIR_SLOT * PAIR_DEPTH, n, get);
-    pdl_wait();
+    pdl_wait(); // the next one has weights to ask for at once
     if (NORM) {
-        norm_in(norm, a.norm, acts, h, sums, any && blockIdx.x == 0);
+        norm_in(norm, a.norm, NULL, h, sums, any && blockIdx.x == gridDim.x - 1);
     } else {
-        copy_acts(acts, a.acts.q, a.acts.meta, runs);
-        for (int i = (int)threadIdx.x * 4; a.route.router && i < a.n_in; i += STREAM_THREADS * 4)
+        for (int i = (int)threadIdx.x * 4; i < a.n_in; i += STREAM_THREADS * 4)
             *(float4 *)(h + i) = __ldcg((const float4 *)(a.h + i));
         __syncthreads();
     }
-    for (int row = routes ? end : first + warp - ROUTERS; row < end; row += PAIRERS) { // the other warps
-        float v[2] = {}, sum;
-        for (int j = 0; j < pieces; j++) {
-            const uint8_t *slot = slots.turn(get);
-            if (j * 32 + lane < runs)
-                by_type<LG_CU_ANY>(a.gate.type, [&](auto t) {
-                    act_run x = act_of(acts + j * ACT_PIECE, lane);
-                    v[0] = dot_raw<t.type>(take<t.type>(slot, lane), x, lane & 7, v[0]);
-                    v[1] = dot_raw<t.type>(take<t.type>(slot + PAIR_SLOT / 2, lane), x, lane & 7, v[1]);
-                });
+    router_sums(a, warp, lane, w, h, part);
+    __syncthreads();
+    for (int t = (int)threadIdx.x; t < ROUTERS * ROUNDS; t += STREAM_THREADS) {
+        int expert = (int)blockIdx.x + t * (int)gridDim.x;
+        if (expert >= a.route.n_expert || !any)
+            break;
+        const float *p = &part[t / ROUTERS][t % ROUTERS * 4];
+        a.logits[expert] = p[0] + p[1] + p[2] + p[3];
+    }
+}
+
+/* ---- the choice ---- */
+
+// One warp: which experts, rank i on lane i, and their weights: the numbers of choose() in route.cuh, without
+// shared memory. n is at most 32 * N, k at most 32.
+template <int N> DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *weight)
+{
+    float p[N], mine = 0.0f, sum = 0.0f;
+    unsigned key[N];
+    int at[N], id = 0;
+
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        p[j] = lane + 32 * j < r.n_expert ? __ldcg(&logits[lane + 32 * j]) : -INFINITY;
+    if (r.softmax) {
+        float max = -INFINITY, total = 0.0f;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            max = fmaxf(max, p[j]);
+        max = warp_max(max);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            if (lane + 32 * j < r.n_expert)
+                total += p[j] = expf(p[j] - max);
+        total = warp_sum(total);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            p[j] /= total;
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            float x = expf(-fabsf(p[j]));
+            p[j] = p[j] < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
         }
-        (void)sums_of<2>(v, 32, lane, &sum);
-        float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
-        if (lane == 0 && any)
-            a.mid[row] = swiglu(sum * a.gate.scale, up * a.up.scale);
     }
-    if (routes && a.route.router && any) {
-        router_sums(a, warp, lane, w, h, part);
-        route_last(a, (int)threadIdx.x, part, room, &last);
+#pragma unroll
+    for (int j = 0; j < N; j++) { // a key orders as the score; 0 is no expert, or one that was taken
+        int e = lane + 32 * j;
+        float x = e < r.n_expert ? r.bias ? p[j] + __ldg(&r.bias[e]) : p[j] : 0.0f;
+        unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
+        key[j] = e < r.n_expert ? (u & 0x80000000u ? ~u : u | 0x80000000u) : 0u;
+        at[j] = e;
     }
+#pragma unroll
+    for (int pass = 0; pass < N; pass++) // a lane's experts, the best first; among equals the lower one
+#pragma unroll
+        for (int j = pass & 1; j + 1 < N; j += 2) {
+            bool less = key[j] < key[j + 1];
+            unsigned hi = less ? key[j + 1] : key[j], lo = less ? key[j] : key[j + 1];
+            int hi_at = less ? at[j + 1] : at[j], lo_at = less ? at[j] : at[j + 1];
+            key[j] = hi, key[j + 1] = lo, at[j] = hi_at, at[j + 1] = lo_at;
+        }
+    for (int i = 0; i < r.k; i++) {
+        unsigned best = __reduce_max_sync(0xFFFFFFFFu, key[0]);
+        int won = (int)__reduce_min_sync(0xFFFFFFFFu, key[0] == best ? (unsigned)at[0] : 0x7FFFFFFFu);
+        id = lane == i ? won : id;
+        if (at[0] == won) { // taken
+#pragma unroll
+            for (int j = 0; j + 1 < N; j++)
+                key[j] = key[j + 1], at[j] = at[j + 1];
+            key[N - 1] = 0;
+            at[N - 1] = 0x7FFFFFFF;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        float v = __shfl_sync(0xFFFFFFFFu, p[j], id % 32);
+        mine = id / 32 == j ? v : mine;
+    }
+    for (int i = 0; i < r.k; i++)
+        sum += __shfl_sync(0xFFFFFFFFu, mine, i);
+    if (r.norm)
+        mine /= sum > 0x1p-14f ? sum : 0x1p-14f;
+    *weight = mine * r.scale;
+    return id;
+}
+
+DEV int choice_of(const lg_cu_route &r, const float *logits, int lane, float *weight)
+{
+    return r.n_expert <= 256 ? choose_here<8>(r, logits, lane, weight)
+                             : choose_here<CHOICES>(r, logits, lane, weight);
 }
 
 /* ---- the second launch ---- */
 
 struct up_args {
-    lg_cu_mat gate, up;
+    lg_cu_mat gate, up, shared_gate, shared_up;
+    int n_shared, k, rows; // rows of the shared expert; experts, or 1
+    lg_cu_route route;     // router NULL: the choice is in ids
+    const float *logits;
     const int32_t *ids; // NULL: one matrix
-    int k, rows;
     lg_cu_acts acts;
-    float *mid; // [k][ffn]
+    float *mid, *mid_shared; // [k][ffn]
+    ring_plan ring;
 };
-
-static __host__ __device__ constexpr int up_depth(int type) // slots of a warp
-{
-    return (104 << 10) / STREAM_WARPS / (2 * piece_bytes(type));
-}
 
 enum { UP_PAIRS = 4 }; // of a warp between two reductions
 
-template <int T>
+// A slot holds a slice of a row of gate and of up, or, of a shared expert in another type, of one of them.
+// S: the type of the shared expert; T, another one, or LG_CU_ANY.
+template <int T, int S>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_up_one_kernel(__grid_constant__ const up_args a, const lg_cu_step *step)
 {
-    enum { SLOT = 2 * piece_bytes(T), DEPTH = up_depth(T) };
+    constexpr bool PAIRS = S == T;
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised row
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.gate.n_in / 32, pieces = (runs + 31) / 32;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.gate.n_in / 32,
+        slices = (runs + SLICE - 1) / SLICE;
     int ffn = a.gate.n_out, mine = 0;
-    unsigned total = (unsigned)(a.k * ffn);
+    unsigned total = (unsigned)(a.k * ffn), shared = (unsigned)a.n_shared;
     int first = (int)(total * blockIdx.x / gridDim.x) + warp,
         end = (int)(total * (blockIdx.x + 1) / gridDim.x);
-    int n = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS * pieces : 0;
-    uint8_t *acts = smem + STREAM_WARPS * DEPTH * SLOT;
+    int first_s = (int)(shared * blockIdx.x / gridDim.x) + warp,
+        end_s = (int)(shared * (blockIdx.x + 1) / gridDim.x);
+    int n_s = first_s < end_s ? (end_s - first_s + STREAM_WARPS - 1) / STREAM_WARPS * slices * (PAIRS ? 1 : 2) : 0;
+    int n = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS * slices : 0;
+    uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
-    int e = first / ffn, ask = first % ffn, piece = 0;
-    ring<DEPTH, SLOT> slots;
-    reader from;
+    int e = first / ffn, ask = first % ffn, ask_s = first_s, slice = 0, second = 0;
+    ring slots;
 
-    auto get = [&](unsigned slot) {
-        if (piece == 0) {
-            for (; ask >= ffn; ask -= ffn)
-                e++;
-            from = reader_at<T>(a.gate, matrix_at(a.gate, __shfl_sync(0xFFFFFFFFu, mine, e)), ask, lane);
-            ask += STREAM_WARPS;
-        }
-        if (piece * 32 + lane < runs) {
-            fetch<T>(slot, from, 0, lane);
-            fetch<T>(slot + SLOT / 2, from, a.up.p - a.gate.p, lane);
-        }
-        advance<T>(from);
-        piece = piece + 1 == pieces ? 0 : piece + 1;
+    auto get = [&](unsigned to, unsigned bar) {
+        const place at = {ask, slice * SLICE};
+        int e_now = __shfl_sync(0xFFFFFFFFu, mine, e);
+        fetch_pair<T>(to, bar, a.gate, matrix_at(a.gate, e_now), matrix_at(a.up, e_now), at,
+                      min((int)SLICE, runs - at.run), slices == 1, lane);
+        slice = slice + 1 == slices ? 0 : slice + 1;
+        ask += slice == 0 ? STREAM_WARPS : 0;
+        for (; ask >= ffn; ask -= ffn)
+            e++;
     };
-    if (a.ids) { // nothing to ask for before the choice is known
-        pdl_wait();
+    auto get_shared = [&](unsigned to, unsigned bar) {
+        const place at = {ask_s, slice * SLICE};
+        by_type<S>(a.shared_gate.type, [&](auto t) {
+            if (PAIRS)
+                fetch_pair<t.type>(to, bar, a.shared_gate, a.shared_gate.p, a.shared_up.p, at,
+                                   min((int)SLICE, runs - at.run), slices == 1, lane);
+            else
+                fetch<t.type>(to, bar, a.shared_gate, second ? a.shared_up.p : a.shared_gate.p, at,
+                              min((int)SLICE, runs - at.run), slices == 1, lane);
+        });
+        second = PAIRS ? 0 : second ^ 1;
+        if (second)
+            return;
+        slice = slice + 1 == slices ? 0 : slice + 1;
+        ask_s += slice == 0 ? STREAM_WARPS : 0;
+    };
+    auto get_any = [&](unsigned to, unsigned bar) {
+        if (ask_s < end_s)
+            get_shared(to, bar);
+        else
+            get(to, bar);
+    };
+    slots.open(smem, a.ring, warp, lane, n_s + n);
+    slots.fill(n_s, get_shared);
+    bool knows = !a.route.router && !a.ids; // nothing else to ask for before the choice is known
+    if (knows)
+        slots.fill(RING_MOST, get_any);
+    stream_wait();
+    float weight = 0.0f;
+    if (a.route.router)
+        mine = choice_of(a.route, a.logits, lane, &weight);
+    else if (a.ids)
         mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
+    if (!knows)
+        slots.fill(RING_MOST, get_any);
+    if (a.route.router && blockIdx.x == 0 && warp == 0 && lane < a.k && any) {
+        a.route.ids[lane] = mine;
+        a.route.w[lane] = weight;
     }
-    slots.start(smem + warp * DEPTH * SLOT, n, get);
-    if (!a.ids)
-        pdl_wait();
     copy_acts(acts, a.acts.q, a.acts.meta, runs);
     __syncthreads();
+    for (int row = first_s; row < end_s; row += STREAM_WARPS) {
+        float v[2] = {}, sum;
+        for (int s = 0; s < slices; s++) {
+            const uint8_t *x = acts + s * SLICE_ACTS;
+            unsigned skew = skew_of(a.shared_gate, {row, s * SLICE});
+#pragma unroll
+            for (int i = 0; i < (PAIRS ? 1 : 2); i++) {
+                const uint8_t *slot = slots.turn();
+                by_type<S>(a.shared_gate.type, [&](auto t) {
+                    if (PAIRS)
+                        slice_dot2<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew, x, lane, &v[0], &v[1]);
+                    else
+                        v[i] = slice_dot<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew, x, lane, v[i]);
+                });
+                slots.done(get_any);
+            }
+        }
+        (void)sums_of<2>(v, 32, lane, &sum);
+        float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+        if (lane == 0 && any)
+            a.mid_shared[row] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
+    }
     for (int at = first; at < end; at += UP_PAIRS * STREAM_WARPS) {
         float acc[2 * UP_PAIRS] = {}, sum;
 #pragma unroll
         for (int i = 0; i < UP_PAIRS; i++) {
-            if (at + i * STREAM_WARPS >= end)
+            int pair = at + i * STREAM_WARPS;
+            if (pair >= end)
                 break;
-            for (int j = 0; j < pieces; j++) {
-                const uint8_t *slot = slots.turn(get);
-                if (j * 32 + lane < runs) {
-                    act_run x = act_of(acts + j * ACT_PIECE, lane);
-                    acc[2 * i] = dot_raw<T>(take<T>(slot, lane), x, lane & 7, acc[2 * i]);
-                    acc[2 * i + 1] = dot_raw<T>(take<T>(slot + SLOT / 2, lane), x, lane & 7, acc[2 * i + 1]);
-                }
+            for (int s = 0; s < slices; s++) {
+                unsigned skew = T == LG_Q6_K ? skew_of(a.gate, {pair % ffn, s * SLICE}) : 0;
+                slice_dot2<T>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS, lane,
+                              &acc[2 * i], &acc[2 * i + 1]);
+                slots.done(get);
             }
         }
         int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), pair = at + index / 2 * STREAM_WARPS;
@@ -296,156 +352,166 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 
 /* ---- the third launch ---- */
 
-enum { DOWN_DEPTH = 5, DOWN_LEAST = 3 }; // slots of a warp
-
-static __host__ __device__ constexpr int down_rows_of(int type) // stacked in a slot
-{
-    return type == LG_Q4_K ? 2 : 1;
-}
-
-static __host__ __device__ constexpr int down_slot(int type)
-{
-    return type == LG_Q4_K ? 2 * piece_bytes(LG_Q4_K) : (int)piece_bytes(LG_Q8_0);
-}
+#ifndef LG_DOWN_ROWS
+#define LG_DOWN_ROWS 4 // one behind the other in a slot: 2 or 4
+#endif
+enum {
+    DOWN_R = LG_DOWN_ROWS,
+    DOWN_ITEMS = 8 / DOWN_R, // of a warp between two reductions
+    MID_BATCH = 12           // loads of 128 values under way
+};
 
 struct down_args {
     lg_cu_mat routed, shared;
     bool has_shared;
+    lg_cu_route route; // router NULL: the choice is in ids and w
+    const float *logits;
     const int32_t *ids;
     const float *w, *mid; // mid: [k][n_in], then of the shared expert
     float *out;
-    int k, rows, width; // width: lanes that share a row
+    int k, rows, width, shared_rows; // width: lanes that share a row; shared_rows: DOWN_R of the shared expert
+    ring_plan ring;
 };
 
 // The values between the products, quantised: those of the experts, then the shared expert's, which follow
 // them.
 DEV void quantise_mid(const down_args &a, uint8_t *acts, int warp, int lane)
 {
-    enum { BATCH = 6 };
     int all = (a.k + a.has_shared) * a.routed.n_in / NORM_CHUNK;
     const float *from = a.mid + lane * 4;
 
-    for (int base = warp; base < all; base += BATCH * STREAM_WARPS) {
-        float4 v[BATCH];
+    for (int base = warp; base < all; base += MID_BATCH * STREAM_WARPS) {
+        float4 v[MID_BATCH];
 #pragma unroll
-        for (int j = 0; j < BATCH; j++)
+        for (int j = 0; j < MID_BATCH; j++)
             if (base + j * STREAM_WARPS < all)
                 v[j] = __ldcg((const float4 *)(from + (base + j * STREAM_WARPS) * NORM_CHUNK));
 #pragma unroll
-        for (int j = 0; j < BATCH; j++)
+        for (int j = 0; j < MID_BATCH; j++)
             if (base + j * STREAM_WARPS < all)
                 put_run4(acts, (base + j * STREAM_WARPS) * 4 + lane / 8, lane, quantise4(v[j]));
     }
 }
 
-enum { DOWN_ITEMS = 4 }; // of a warp between two reductions
+// What a block multiplies: `units` units of its rows of each expert, then smaller ones of the shared expert.
+struct down_plan {
+    int row0, rows, unit, units, unit_s, units_s, items; // rows of the block are [row0, row0 + rows)
+};
 
-// An item is a unit of the block's rows of one expert, or a smaller unit of the shared expert's; those come
-// last.
-template <int T, int DEPTH>
+DEV down_plan plan_down(const down_args &a)
+{
+    int side = 32 / a.width, hidden = a.routed.n_out;
+    down_plan p;
+
+    p.unit = DOWN_R * side;
+    p.unit_s = a.shared_rows * side;
+    unsigned all = (unsigned)(hidden / p.unit); // 256 divides hidden
+    int u0 = (int)(all * blockIdx.x / gridDim.x);
+    p.units = (int)(all * (blockIdx.x + 1) / gridDim.x) - u0;
+    p.row0 = u0 * p.unit;
+    p.rows = p.units * p.unit;
+    p.units_s = a.has_shared ? p.units * (DOWN_R / a.shared_rows) : 0;
+    p.items = a.k * p.units + p.units_s;
+    return p;
+}
+
+template <int T>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_down_one_kernel(__grid_constant__ const down_args a, const lg_cu_step *step)
 {
-    enum { R = down_rows_of(T), SLOT = down_slot(T) };
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised rows, results
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.routed.n_in / 32,
-        pieces = (runs + a.width - 1) / a.width;
-    int side = 32 / a.width, unit = R * side, hidden = a.routed.n_out, at_run = lane % a.width,
-        at_row = lane / a.width;
-    unsigned all = (unsigned)((hidden + unit - 1) / unit);
-    int u0 = (int)(all * blockIdx.x / gridDim.x), units = (int)(all * (blockIdx.x + 1) / gridDim.x) - u0;
-    int rows = units * unit, row0 = u0 * unit, routed = a.k * units;
-    int items = routed + (a.has_shared ? units * R : 0);
-    uint8_t *acts = smem + STREAM_WARPS * DEPTH * SLOT;
-    float *part = (float *)(acts + act_room((a.k + a.has_shared) * a.routed.n_in)); // [entry][rows]
+    __shared__ float weights[32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.routed.n_in / 32, side = 32 / a.width;
+    int at_run = lane % a.width, at_row = lane / a.width;
+    const down_plan p = plan_down(a);
+    int routed = a.k * p.units;
+    uint8_t *acts = smem + ring_room(a.ring);
+    float *part = (float *)(acts + act_room((a.k + a.has_shared) * a.routed.n_in)); // [entry][p.rows]
     bool any = step_rows(step, a.rows) > 0;
-    int mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0; // see above
-    int ask = warp, ask_e = 0, ask_u = warp, piece = 0;
-    ring<DEPTH, SLOT> slots;
-    reader from[R];
+    float weight = 0.0f;
+    int mine = a.route.router ? choice_of(a.route, a.logits, lane, &weight) // see above
+               : lane < a.k && any ? __ldcg(&a.ids[lane])
+                                   : 0;
+    int ask = warp, ask_e = 0, ask_u = warp;
+    ring slots;
 
-    auto get = [&](unsigned slot) {
-        if (piece == 0)
-            for (; ask_e < a.k && ask_u >= units; ask_u -= units)
-                ask_e++;
+    auto get = [&](unsigned to, unsigned bar) {
+        for (; ask_e < a.k && ask_u >= p.units; ask_u -= p.units)
+            ask_e++;
         if (ask < routed) {
-            if (piece == 0) {
-                const uint8_t *p = matrix_at(a.routed, __shfl_sync(0xFFFFFFFFu, mine, ask_e));
-#pragma unroll
-                for (int r = 0; r < R; r++)
-                    from[r] = reader_at<T>(a.routed, p,
-                                           min(row0 + ask_u * unit + r * side + at_row, hidden - 1), at_run);
-            }
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                if (piece * 32 + at_run < runs)
-                    fetch<T>(slot + r * piece_bytes(T), from[r], 0, lane);
-                advance<T>(from[r]);
-            }
+            int row = p.row0 + ask_u * p.unit;
+            fetch<T>(to, bar, a.routed, matrix_at(a.routed, __shfl_sync(0xFFFFFFFFu, mine, ask_e)), {row, 0},
+                     p.unit * runs, true, lane);
         } else {
+            int row = p.row0 + (ask - routed) * p.unit_s;
             by_type<LG_CU_ANY>(a.shared.type, [&](auto t) {
-                if (piece == 0)
-                    from[0] = reader_at<t.type>(a.shared, a.shared.p,
-                                                min(row0 + ask_u * side + at_row, hidden - 1), at_run);
-                if (piece * 32 + at_run < runs)
-                    fetch<t.type>(slot, from[0], 0, lane);
-                advance<t.type>(from[0]);
+                fetch<t.type>(to, bar, a.shared, a.shared.p, {row, 0}, p.unit_s * runs, true, lane);
             });
         }
-        if (++piece == pieces) {
-            piece = 0;
-            ask += STREAM_WARPS;
-            ask_u += STREAM_WARPS;
-        }
+        ask += STREAM_WARPS;
+        ask_u += STREAM_WARPS;
     };
-    slots.start(smem + warp * DEPTH * SLOT,
-                warp < items ? (items - warp + STREAM_WARPS - 1) / STREAM_WARPS * pieces : 0, get);
-    pdl_wait();
+    slots.open(smem, a.ring, warp, lane, warp < p.items ? (p.items - warp + STREAM_WARPS - 1) / STREAM_WARPS : 0);
+    slots.fill(RING_MOST, get);
+    stream_wait();
+    if (!a.route.router && lane < a.k && any)
+        weight = __ldcg(&a.w[lane]);
+    if (warp == 0)
+        weights[lane] = weight;
     quantise_mid(a, acts, warp, lane);
     __syncthreads();
     int e = 0, u = warp;
-    for (int at = warp; at < items; at += DOWN_ITEMS * STREAM_WARPS) {
-        float acc[R * DOWN_ITEMS] = {}, sum;
+    for (int at = warp; at < p.items; at += DOWN_ITEMS * STREAM_WARPS) {
+        float acc[DOWN_R * DOWN_ITEMS] = {}, sum;
 #pragma unroll
         for (int i = 0; i < DOWN_ITEMS; i++) {
             int item = at + i * STREAM_WARPS;
-            if (item >= items)
+            if (item >= p.items)
                 break;
-            for (; e < a.k && u >= units; u -= units)
+            for (; e < a.k && u >= p.units; u -= p.units)
                 e++;
             u += STREAM_WARPS;
-            for (int j = 0; j < pieces; j++) {
-                const uint8_t *slot = slots.turn(get);
-                if (j * 32 + at_run >= runs)
-                    continue;
-                act_run x = act_of(acts, e * runs + j * 32 + at_run);
+            const uint8_t *slot = slots.turn();
+            for (int j = at_run; j < runs; j += 32) {
+                act_run x = act_of(acts, e * runs + j);
                 if (item < routed) {
+                    int all = p.unit * runs, row = p.row0 + (item - e * p.units) * p.unit;
+                    unsigned skew = T == LG_Q6_K ? skew_of(a.routed, {row, 0}) : 0;
 #pragma unroll
-                    for (int r = 0; r < R; r++)
-                        acc[i * R + r] =
-                            dot_raw<T>(take<T>(slot + r * piece_bytes(T), lane), x, lane & 7, acc[i * R + r]);
+                    for (int r = 0; r < DOWN_R; r++)
+                        acc[i * DOWN_R + r] = dot_raw<T>(take<T>(slot, all, r * side + at_row, runs, j, skew), x,
+                                                         lane & 7, acc[i * DOWN_R + r]);
                 } else {
+                    int all = p.unit_s * runs, row = p.row0 + (item - routed) * p.unit_s;
                     by_type<LG_CU_ANY>(a.shared.type, [&](auto t) {
-                        acc[i * R] = dot_raw<t.type>(take<t.type>(slot, lane), x, lane & 7, acc[i * R]);
+                        unsigned skew = t.type == LG_Q6_K ? skew_of(a.shared, {row, 0}) : 0;
+#pragma unroll
+                        for (int r = 0; r < DOWN_R; r++)
+                            if (r < a.shared_rows)
+                                acc[i * DOWN_R + r] =
+                                    dot_raw<t.type>(take<t.type>(slot, all, r * side + at_row, runs, j, skew), x,
+                                                    lane & 7, acc[i * DOWN_R + r]);
                     });
                 }
             }
+            slots.done(get);
         }
-        int index = sums_of<R * DOWN_ITEMS>(acc, a.width, lane, &sum), r = index % R;
-        int item = at + index / R * STREAM_WARPS, entry = item < routed ? item / units : a.k;
+        int index = sums_of<DOWN_R * DOWN_ITEMS>(acc, a.width, lane, &sum), r = index % DOWN_R;
+        int item = at + index / DOWN_R * STREAM_WARPS, entry = item < routed ? item / p.units : a.k;
         int expert = __shfl_sync(0xFFFFFFFFu, mine, min(entry, a.k - 1));
-        if (at_run % (a.width / (R * DOWN_ITEMS)) != 0 || item >= items || (entry == a.k && r > 0))
+        if (lane % a.width % (a.width / (DOWN_R * DOWN_ITEMS)) != 0 || item >= p.items ||
+            (entry == a.k && r >= a.shared_rows))
             continue;
-        int row = entry < a.k ? (item - entry * units) * unit + r * side : (item - routed) * side;
-        part[entry * rows + row + at_row] =
+        int row = entry < a.k ? (item - entry * p.units) * p.unit : (item - routed) * p.unit_s;
+        part[entry * p.rows + row + r * side + at_row] =
             sum * (entry < a.k ? matrix_scale(a.routed, expert) : a.shared.scale);
     }
     __syncthreads();
-    for (int o = (int)threadIdx.x; o < rows && row0 + o < hidden && any; o += STREAM_THREADS) {
-        float total = a.has_shared ? part[a.k * rows + o] : 0.0f;
+    for (int o = (int)threadIdx.x; o < p.rows && any; o += STREAM_THREADS) {
+        float total = a.has_shared ? part[a.k * p.rows + o] : 0.0f;
         for (int i = 0; i < a.k; i++)
-            total = fmaf(__ldcg(&a.w[i]), part[i * rows + o], total);
-        a.out[row0 + o] = total;
+            total = fmaf(weights[i], part[i * p.rows + o], total);
+        a.out[p.row0 + o] = total;
     }
 }
 
@@ -453,97 +519,142 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 
 static bool one_type(const lg_cu_ffn *f)
 {
-    return streams(&f->gate) && streams(&f->up) && f->gate.type == f->up.type && f->gate.n_in % 256 == 0;
+    return streams(&f->gate) && streams(&f->up) && f->gate.type == f->up.type;
 }
 
-static size_t first_smem(const lg_cu_route *route, int n_in)
-{
-    return PAIR_RINGS + act_room(n_in) + (size_t)n_in * sizeof(float) +
-           (size_t)n_in / NORM_CHUNK * sizeof(float) + (route ? (size_t)route->n_expert : 0) * sizeof(float);
-}
-
-static void run_first(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm,
-                      float *mid)
+static void run_first(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm)
 {
     first_args a = {};
-    size_t smem = first_smem(route, m->h.cols);
+    size_t smem = ((size_t)m->h.cols + (size_t)m->h.cols / NORM_CHUNK) * sizeof(float);
     auto kernel = norm ? moe_first_kernel<true> : moe_first_kernel<false>;
 
-    if (route)
-        a.route = *route;
+    a.route = *route;
     if (norm)
         a.norm = *norm;
     a.h = m->h.p;
-    a.acts = c->acts;
-    a.has_shared = m->shared != NULL;
-    if (m->shared) {
-        a.gate = m->shared->gate;
-        a.up = m->shared->up;
-    }
-    a.mid = mid;
     a.logits = c->route_logits;
-    a.arrived = &c->n_group[1];
     a.n_in = m->h.cols;
     a.rows = m->h.rows;
     share_sm(c, kernel, smem);
     launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
 }
 
-static size_t up_smem(const lg_cu_mat *gate)
+static int slice_runs(const lg_cu_mat *m)
 {
-    return (size_t)STREAM_WARPS * (size_t)up_depth(gate->type) * 2 * (size_t)piece_bytes(gate->type) +
-           act_room(gate->n_in);
+    return m->n_in / 32 < SLICE ? m->n_in / 32 : (int)SLICE;
 }
 
-static void run_up(lg_cu *c, const lg_cu_ffn *f, const int32_t *ids, int k, int rows, float *mid)
+// gate, up: of the experts, or of a dense one; shared or NULL.
+static ring_plan plan_up(const lg_cu *c, const lg_cu_mat *gate, const lg_cu_ffn *shared)
 {
-    up_args a = {f->gate, f->up, ids, k, rows, c->acts, mid};
-    auto kernel = f->gate.type == LG_Q8_0   ? moe_up_one_kernel<LG_Q8_0>
-                  : f->gate.type == LG_Q4_K ? moe_up_one_kernel<LG_Q4_K>
-                  : f->gate.type == LG_Q5_K ? moe_up_one_kernel<LG_Q5_K>
-                                            : moe_up_one_kernel<LG_Q6_K>;
+    int slot = 2 * rows_bytes(gate->type, slice_runs(gate));
+    int other = shared && shared->gate.type != gate->type ? rows_bytes(shared->gate.type, slice_runs(gate)) : 0;
 
-    share_sm(c, kernel, up_smem(&f->gate));
-    launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, up_smem(&f->gate), a, c->step);
+    return plan_ring(c, slot > other ? slot : other, act_room(gate->n_in));
 }
 
+template <int T> static void run_up(lg_cu *c, up_args &a)
+{
+    auto kernel = a.n_shared == 0 || a.shared_gate.type == T ? moe_up_one_kernel<T, T>
+                                                             : moe_up_one_kernel<T, LG_CU_ANY>;
+    size_t smem = (size_t)ring_room(a.ring) + act_room(a.gate.n_in);
+
+    if (T == LG_Q4_K && a.n_shared > 0 && a.shared_gate.type == LG_Q8_0)
+        kernel = moe_up_one_kernel<LG_Q4_K, LG_Q8_0>;
+    share_sm(c, kernel, smem);
+    launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
+}
+
+// f: the experts, or a dense one (ids and route NULL, k 1).
+static void launch_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, const lg_cu_ffn *shared,
+                      const lg_cu_route *route, const int32_t *ids, int k)
+{
+    up_args a = {};
+
+    a.gate = f->gate;
+    a.up = f->up;
+    if (shared) {
+        a.shared_gate = shared->gate;
+        a.shared_up = shared->up;
+        a.n_shared = shared->gate.n_out;
+    }
+    a.k = k;
+    a.rows = m->h.rows;
+    if (route)
+        a.route = *route;
+    a.logits = c->route_logits;
+    a.ids = ids;
+    a.acts = c->acts;
+    a.mid = c->mid_f32;
+    a.mid_shared = c->mid_f32 + (size_t)k * (size_t)f->gate.n_out;
+    a.ring = plan_up(c, &f->gate, shared);
+    if (f->gate.type == LG_Q8_0)
+        run_up<LG_Q8_0>(c, a);
+    else if (f->gate.type == LG_Q4_K)
+        run_up<LG_Q4_K>(c, a);
+    else if (f->gate.type == LG_Q5_K)
+        run_up<LG_Q5_K>(c, a);
+    else
+        run_up<LG_Q6_K>(c, a);
+}
+
+// Lanes that share a row of down.
 static int down_width(const lg_cu_mat *m)
 {
     int runs = m->n_in / 32;
     return runs > 16 ? 32 : runs > 8 ? 16 : 8;
 }
 
-static size_t down_smem(const lg_cu *c, const lg_cu_moe *m, int depth)
+// Bytes of shared memory behind the rings.
+static size_t down_other(const lg_cu *c, const lg_cu_moe *m)
 {
     const lg_cu_mat *d = &m->routed->down;
-    size_t slots = (size_t)m->k + (m->shared != NULL),
-           unit = (size_t)(down_rows_of(d->type) * 32 / down_width(d));
-    size_t rows = ((size_t)ceil_div(ceil_div(d->n_out, (int64_t)unit), c->sms) + 1) * unit;
+    size_t entries = (size_t)m->k + (m->shared != NULL);
+    int unit = DOWN_R * 32 / down_width(d);
 
-    return (size_t)(STREAM_WARPS * depth * down_slot(d->type)) + act_room((int)slots * d->n_in) +
-           slots * rows * sizeof(float);
+    return act_room((int)entries * d->n_in) +
+           entries * (size_t)(ceil_div(d->n_out / unit, c->sms) * unit) * sizeof(float);
 }
 
-template <int DEPTH> static void run_down(lg_cu *c, const lg_cu_moe *m, const float *mid)
+static ring_plan plan_down(const lg_cu *c, const lg_cu_moe *m, int *shared_rows)
+{
+    const lg_cu_mat *d = &m->routed->down;
+    int runs = d->n_in / 32 * (32 / down_width(d)), slot = rows_bytes(d->type, DOWN_R * runs), other = 0;
+
+    *shared_rows = 1;
+    if (m->shared) {
+        int type = m->shared->down.type;
+        while (*shared_rows < DOWN_R && rows_bytes(type, 2 * *shared_rows * runs) <= slot)
+            *shared_rows *= 2;
+        other = rows_bytes(type, *shared_rows * runs);
+    }
+    return plan_ring(c, slot > other ? slot : other, down_other(c, m));
+}
+
+static void run_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
 {
     down_args a = {};
-    size_t smem = down_smem(c, m, DEPTH);
-    auto kernel = m->routed->down.type == LG_Q8_0   ? moe_down_one_kernel<LG_Q8_0, DEPTH>
-                  : m->routed->down.type == LG_Q4_K ? moe_down_one_kernel<LG_Q4_K, DEPTH>
-                  : m->routed->down.type == LG_Q5_K ? moe_down_one_kernel<LG_Q5_K, DEPTH>
-                                                    : moe_down_one_kernel<LG_Q6_K, DEPTH>;
+    auto kernel = m->routed->down.type == LG_Q8_0   ? moe_down_one_kernel<LG_Q8_0>
+                  : m->routed->down.type == LG_Q4_K ? moe_down_one_kernel<LG_Q4_K>
+                  : m->routed->down.type == LG_Q5_K ? moe_down_one_kernel<LG_Q5_K>
+                                                    : moe_down_one_kernel<LG_Q6_K>;
 
     a.routed = m->routed->down;
     a.has_shared = m->shared != NULL;
     if (m->shared)
         a.shared = m->shared->down;
+    if (route)
+        a.route = *route;
+    a.logits = c->route_logits;
     a.ids = m->ids;
     a.w = m->w;
-    a.mid = mid;
+    a.mid = c->mid_f32;
     a.out = m->out.p;
     a.k = m->k;
     a.rows = m->h.rows;
     a.width = down_width(&m->routed->down);
+    a.ring = plan_down(c, m, &a.shared_rows);
+    size_t smem = (size_t)ring_room(a.ring) + down_other(c, m);
     share_sm(c, kernel, smem);
     launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
 }
@@ -551,39 +662,36 @@ template <int DEPTH> static void run_down(lg_cu *c, const lg_cu_moe *m, const fl
 // Does everything fit these kernels?
 static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm)
 {
-    const lg_cu_ffn *f = m->routed ? m->routed : m->shared;
+    const lg_cu_ffn *f = m->routed ? m->routed : m->shared, *shared = m->routed ? m->shared : NULL;
+    int rows;
 
-    if ((m->routed && !one_type(m->routed)) || (m->shared && !one_type(m->shared)) ||
-        (norm && !norm_streams(norm)) || (((uintptr_t)m->h.p & 15) != 0))
+    if (!one_type(f) || (shared && !one_type(shared)) || (norm && !norm_streams(norm)) ||
+        (((uintptr_t)m->h.p & 15) != 0))
         return false;
-    if (route && (route->n_expert > 2 * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
+    if (route && (route->n_expert > ROUTERS * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
         return false;
-    if (!has_room(c, first_smem(route, m->h.cols)) || !has_room(c, up_smem(&f->gate)))
+    if (plan_up(c, &f->gate, shared).depth == 0)
         return false;
     if (!m->routed)
         return f->down.n_in % 32 == 0;
-    return m->k <= 31 && streams(&f->down) && has_room(c, down_smem(c, m, DOWN_LEAST)) &&
-           (!m->shared || (streams(&m->shared->down) && m->shared->down.n_in == f->down.n_in));
+    return m->k <= 31 && streams(&f->down) && f->down.n_out % 256 == 0 &&
+           (!shared || (streams(&shared->down) && shared->down.n_in == f->down.n_in)) &&
+           plan_down(c, m, &rows).depth > 0;
 }
 
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm)
 {
-    size_t at = m->routed ? (size_t)m->k * (size_t)m->routed->gate.n_out : 0;
-    float *mid = c->mid_f32, *mid_shared = c->mid_f32 + at;
-
     if (!fits(c, m, route, norm))
         return false;
     if (m->routed) {
-        if (route || m->shared)
-            run_first(c, m, route, norm, mid_shared);
-        run_up(c, m->routed, m->ids, m->k, m->h.rows, mid);
-        if (has_room(c, down_smem(c, m, DOWN_DEPTH)))
-            run_down<DOWN_DEPTH>(c, m, mid);
-        else
-            run_down<DOWN_LEAST>(c, m, mid);
+        if (route)
+            run_first(c, m, route, norm);
+        launch_up(c, m, m->routed, m->shared, route, m->ids, m->k);
+        run_down(c, m, route);
         return true;
     }
-    run_up(c, m->shared, NULL, 1, m->h.rows, mid); // dense: down is a plain product
+    launch_up(c, m, m->shared, NULL, NULL, NULL, 1); // dense: down is a plain product
+    float *mid = c->mid_f32;
     lg_tensor x = {mid, m->shared->down.n_in, m->shared->down.n_in, m->h.rows};
     lg_cu_part part = {};
     part.w = m->shared->down;

@@ -1,29 +1,43 @@
 /*
  * backend/cuda/stream: one activation row times weights in planes: the inner loop of decoding.
  *
- * A block of STREAM_WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot
- * holds a piece of a row or of several: a run for each lane. cp.async fills the ring far ahead, and before
- * the kernel before has finished, so that the memory never waits for arithmetic or for a launch. The
- * activations of the block are in shared memory too: copied, or made by the norm in front of the product
- * (norm_in), which every block repeats for itself.
+ * A block of STREAM_WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot holds a
+ * row, a slice of one of at most SLICE runs, or several short rows. One lane asks for a slot: a bulk copy a plane,
+ * whose end a barrier in shared memory tells (before sm_90 all lanes copy, with cp.async); so the loop has no
+ * addresses. A ring is filled before the kernel before has finished, so that the memory never waits for
+ * arithmetic or for a launch. The activations of the block are in shared memory too: copied, or made by the norm
+ * in front of the product (norm_in), which every block repeats for itself.
  *
  * The sums are those of gemv.cuh (lane l: runs l, l + width, ...; then warp_sum's pairing), so that a row has
  * the same bits in steps of several rows.
  *
  * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first
- * works), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory.
- * streams() and has_room() say what fits.
+ * drains its own), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory.
+ * The next kernel is let in when a warp has asked for its last bytes (ring.done), not sooner: its copies are to
+ * fill the time in which this one has nothing left to ask for. streams() and plan_ring() say what fits.
  */
 #ifndef LG_BACKEND_CUDA_STREAM_CUH
 #define LG_BACKEND_CUDA_STREAM_CUH
 
 #include "backend/cuda/gemv.cuh"
 
+/* What only a measurement decides; both values compile. */
+#ifndef LG_STREAM_WARPS
+#define LG_STREAM_WARPS 8 // 8: up to 128 registers a thread; 16: 64
+#endif
+#ifndef LG_STREAM_LATE
+#define LG_STREAM_LATE 1 // 0: the next kernel is let in as soon as this one has what it waits for
+#endif
+
 enum {
-    STREAM_WARPS = 16,
+    STREAM_WARPS = LG_STREAM_WARPS,
     STREAM_THREADS = 32 * STREAM_WARPS,
-    STREAM_SMEM = 112 << 10,
+    STREAM_SMEM = 115200, // and 512 bytes that are not dynamic: two blocks fill 228 KiB
+    SLICE = 96,           // runs of a slot, where rows are longer
+    RING_LEAST = 2,       // slots of a ring
+    RING_MOST = 12,
     ACT_PIECE = 32 * 44, // bytes of 32 runs of activations in shared memory
+    SLICE_ACTS = SLICE / 32 * ACT_PIECE,
 };
 
 /* ---- copies to shared memory ---- */
@@ -45,11 +59,6 @@ DEV void copy16_if(unsigned to, const void *from, bool yes) // or zeros
                  : "memory");
 }
 
-DEV void copy4(unsigned to, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-
 DEV void copies_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -60,12 +69,66 @@ template <int N> DEV void copies_wait(void) // until at most N groups are under 
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* ---- pieces of rows ---- */
-
-/* Bytes of a slot that holds a run for each lane. */
-static __host__ __device__ constexpr int piece_bytes(int type)
+/* A barrier in shared memory at `bar`: it is passed when the bytes that one arrival announced have come. */
+DEV void bar_init(unsigned bar)
 {
-    return type == LG_Q8_0 ? 1088 : type == LG_Q4_K ? 576 : type == LG_Q5_K ? 704 : 848;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(bar) : "memory");
+#endif
+}
+
+DEV void bars_ready(void) // behind the last bar_init, before the first copy
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+DEV void bar_expect(unsigned bar, unsigned bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+
+DEV void bar_wait(unsigned bar, unsigned parity)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+                 "@!p bra again;\n\t"
+                 "}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+#endif
+}
+
+/* `bytes` (a multiple of 16, both ends aligned) to shared memory; from sm_90 on one lane calls, else all. */
+DEV void copy_range(unsigned to, const uint8_t *from, unsigned bytes, unsigned bar, int lane)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     to),
+                 "l"(from), "r"(bytes), "r"(bar)
+                 : "memory");
+#else
+    for (unsigned i = (unsigned)lane * 16; i < bytes; i += 512)
+        copy16(to + i, from + i);
+#endif
+}
+
+/* ---- rows in slots ---- */
+
+/* Bytes of n runs (a multiple of 8), whole rows or a slice of one: planes one behind the other, as in layout.cu;
+ * the f16 of Q6_K, which are aligned to two bytes, with what surrounds them. */
+static __host__ __device__ constexpr int rows_bytes(int type, int n)
+{
+    return type == LG_Q8_0   ? 34 * n
+           : type == LG_Q4_K ? 18 * n
+           : type == LG_Q5_K ? 22 * n
+                             : 26 * n + (n / 4 + 30) / 16 * 16;
 }
 
 template <int T> struct raw_run {
@@ -73,88 +136,113 @@ template <int T> struct raw_run {
     unsigned c, d;
 };
 
-/* Where the lane's next run is, in each plane; only of the lanes that copy from it. Runs of a group of eight
- * lanes are eight in a row, of one row. */
-struct reader {
-    const uint8_t *a, *b, *c, *d;
-    unsigned half; // Q8_0: from the first codes of a run to the last
+/* Which runs of which row a slot begins with. */
+struct place {
+    int row, run;
 };
 
-template <int T> DEV reader reader_at(const lg_cu_mat &m, const uint8_t *p, int row, int run)
+// Q6_K: bytes between a multiple of 16 and the f16 of the place.
+DEV unsigned skew_of(const lg_cu_mat &m, place at)
 {
-    size_t n = (size_t)m.n_in, r = (size_t)row;
-    unsigned at = (unsigned)run;
-    reader x = {};
-
-    x.a = p + r * (T == LG_Q8_0 ? n : n / 2) + at * 16;
-    if (T == LG_Q6_K) {
-        x.b = p + m.at[0] + r * (n / 4) + at * 8;
-        x.c = p + m.at[1] + r * (n / 16) + at * 2;
-        x.d = p + m.at[2] + r * (n / 128) + at / 4;
-    } else {
-        x.b = p + m.at[0] + r * (n / 16) + at * 2;
-        if (T == LG_Q5_K)
-            x.c = p + m.at[1] + r * (n / 8) + at * 4;
-    }
-    x.half = (unsigned)m.n_in / 2;
-    return x;
+    return (unsigned)(at.row * (m.n_in / 128) + at.run / 4) & 15;
 }
 
-/* A run a lane to the slot, from `off` bytes behind where the reader is. */
-template <int T> DEV void fetch(unsigned slot, const reader &x, ptrdiff_t off, int lane)
+template <int T> DEV unsigned copied_bytes(const lg_cu_mat &m, place at, int n)
 {
-    copy16(slot + lane * 16, x.a + off);
+    return T == LG_Q6_K ? 26u * (unsigned)n + ((skew_of(m, at) + (unsigned)n / 4 + 15) & ~15u)
+                        : (unsigned)rows_bytes(T, n);
+}
+
+DEV const uint8_t *plane_at(const uint8_t *p, int row, int pitch, int off)
+{
+    return p + (uint64_t)(unsigned)row * (unsigned)pitch + (unsigned)off;
+}
+
+/* n runs of the matrix at p, from `at` on, to a slot. whole: these are whole rows. */
+template <int T>
+DEV void copy_rows(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, place at, int n, bool whole,
+                   int lane)
+{
+    unsigned u = (unsigned)n;
+
     if (T == LG_Q8_0) {
-        copy16(slot + 512 + lane * 16, x.a + off + x.half);
-        if (lane % 8 == 0)
-            copy16(slot + 1024 + lane * 2, x.b + off);
-    } else if (T == LG_Q6_K) {
-        if (lane % 2 == 0)
-            copy16(slot + 512 + lane * 8, x.b + off);
-        if (lane % 8 == 0)
-            copy16(slot + 768 + lane * 2, x.c + off);
-        if (lane % 16 == 0)
-            copy4(slot + 832 + lane / 4, x.d + off);
-    } else {
-        if (lane % 8 == 0)
-            copy16(slot + 512 + lane * 2, x.b + off);
-        if (T == LG_Q5_K && lane % 4 == 0)
-            copy16(slot + 576 + lane * 4, x.c + off);
+        const uint8_t *codes = plane_at(p, at.row, m.n_in, at.run * 16);
+        copy_range(to, codes, whole ? 32 * u : 16 * u, bar, lane);
+        if (!whole)
+            copy_range(to + 16 * u, codes + m.n_in / 2, 16 * u, bar, lane);
+        copy_range(to + 32 * u, plane_at(p + m.at[0], at.row, m.n_in / 16, at.run * 2), 2 * u, bar, lane);
+        return;
     }
-}
-
-/* The reader 32 runs further. */
-template <int T> DEV void advance(reader &x)
-{
-    x.a += 512;
+    copy_range(to, plane_at(p, at.row, m.n_in / 2, at.run * 16), 16 * u, bar, lane);
     if (T == LG_Q6_K) {
-        x.b += 256;
-        x.c += 64;
-        x.d += 8;
-    } else {
-        x.b += 64;
-        if (T == LG_Q5_K)
-            x.c += 128;
+        unsigned skew = skew_of(m, at);
+        copy_range(to + 16 * u, plane_at(p + m.at[0], at.row, m.n_in / 4, at.run * 8), 8 * u, bar, lane);
+        copy_range(to + 24 * u, plane_at(p + m.at[1], at.row, m.n_in / 16, at.run * 2), 2 * u, bar, lane);
+        copy_range(to + 26 * u, plane_at(p + m.at[2], at.row, m.n_in / 128, at.run / 4) - skew,
+                   (skew + u / 4 + 15) & ~15u, bar, lane);
+        return;
+    }
+    copy_range(to + 16 * u, plane_at(p + m.at[0], at.row, m.n_in / 16, at.run * 2), 2 * u, bar, lane);
+    if (T == LG_Q5_K)
+        copy_range(to + 18 * u, plane_at(p + m.at[1], at.row, m.n_in / 8, at.run * 4), 4 * u, bar, lane);
+}
+
+DEV bool copies(int lane) // does this lane copy?
+{
+#if __CUDA_ARCH__ >= 900
+    return lane == 0;
+#else
+    (void)lane;
+    return true;
+#endif
+}
+
+/* All lanes: a slot is asked for: n runs of the matrix at p. */
+template <int T>
+DEV void fetch(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, place at, int n, bool whole,
+               int lane)
+{
+    if (copies(lane)) {
+        bar_expect(bar, copied_bytes<T>(m, at, n));
+        copy_rows<T>(to, bar, m, p, at, n, whole, lane);
     }
 }
 
-template <int T> DEV raw_run<T> take(const uint8_t *slot, int lane)
+/* The same of two matrices of one shape, one behind the other. */
+template <int T>
+DEV void fetch_pair(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, const uint8_t *q, place at,
+                    int n, bool whole, int lane)
+{
+    if (copies(lane)) {
+        bar_expect(bar, 2 * copied_bytes<T>(m, at, n));
+        copy_rows<T>(to, bar, m, p, at, n, whole, lane);
+        copy_rows<T>(to + (unsigned)rows_bytes(T, n), bar, m, q, at, n, whole, lane);
+    }
+}
+
+/* Run `run` of row `row` of a slot of `all` runs, n of a row. skew: see skew_of. */
+template <int T> DEV raw_run<T> take(const uint8_t *slot, int all, int row, int n, int run, unsigned skew)
 {
     raw_run<T> r;
+    int at = row * n + run;
 
-    r.a = *(const uint4 *)(slot + lane * 16);
     if (T == LG_Q8_0) {
-        r.b = *(const uint4 *)(slot + 512 + lane * 16);
-        r.c = *(const unsigned short *)(slot + 1024 + lane * 2);
-    } else if (T == LG_Q6_K) {
-        uint2 h = *(const uint2 *)(slot + 512 + lane * 8);
+        const uint8_t *p = slot + (row * n + at) * 16;
+        r.a = *(const uint4 *)p;
+        r.b = *(const uint4 *)(p + n * 16);
+        r.c = *(const unsigned short *)(slot + all * 32 + at * 2);
+        return r;
+    }
+    r.a = *(const uint4 *)(slot + at * 16);
+    if (T == LG_Q6_K) {
+        uint2 h = *(const uint2 *)(slot + all * 16 + at * 8);
         r.b.x = h.x, r.b.y = h.y;
-        r.c = *(const unsigned short *)(slot + 768 + lane * 2);
-        r.d = *(const unsigned short *)(slot + 832 + lane / 8 * 2);
+        r.c = *(const unsigned short *)(slot + all * 24 + at * 2);
+        r.d = *(const unsigned short *)(slot + all * 26 + skew + at / 8 * 2);
     } else {
-        r.b = *(const uint4 *)(slot + 512 + lane / 8 * 16);
+        r.b = *(const uint4 *)(slot + all * 16 + at / 8 * 16);
         if (T == LG_Q5_K)
-            r.c = *(const unsigned *)(slot + 576 + lane * 4);
+            r.c = *(const unsigned *)(slot + all * 18 + at * 4);
     }
     return r;
 }
@@ -188,9 +276,28 @@ DEV void put_meta(uint8_t *p, int run, float d, float ds, int sums)
     *(int *)(b + 256) = sums;
 }
 
-DEV int dot16(int w0, int w1, int w2, int w3, int4 q)
+DEV int dot16(int w0, int w1, int w2, int w3, int4 q, int sum)
 {
-    return __dp4a(w3, q.w, __dp4a(w2, q.z, __dp4a(w1, q.y, __dp4a(w0, q.x, 0))));
+    return __dp4a(w3, q.w, __dp4a(w2, q.z, __dp4a(w1, q.y, __dp4a(w0, q.x, sum))));
+}
+
+DEV int dot4_unsigned(unsigned w, int q, int sum)
+{
+    int r;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(w), "r"(q), "r"(sum));
+    return r;
+}
+
+/* Nibbles of a run times its codes. The high ones stay where they are: 16 times their sum is exact. */
+DEV int dot_nibbles(uint4 w, const int4 &q0, const int4 &q1)
+{
+    const unsigned high = 0xF0F0F0F0, low = 0x0F0F0F0F;
+    int sum = dot4_unsigned(w.x & high, q1.x, 0);
+
+    sum = dot4_unsigned(w.y & high, q1.y, sum);
+    sum = dot4_unsigned(w.z & high, q1.z, sum);
+    sum = dot4_unsigned(w.w & high, q1.w, sum);
+    return dot16((int)(w.x & low), (int)(w.y & low), (int)(w.z & low), (int)(w.w & low), q0, sum >> 4);
 }
 
 /* acc += run times run. lane8: the lane's place among the eight runs of a block. */
@@ -199,9 +306,13 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
     run_terms t;
 
     if (T == LG_Q8_0) {
-        int i = dot16((int)r.a.x, (int)r.a.y, (int)r.a.z, (int)r.a.w, a.q0) +
-                dot16((int)r.b.x, (int)r.b.y, (int)r.b.z, (int)r.b.w, a.q1);
+        int i = dot16((int)r.a.x, (int)r.a.y, (int)r.a.z, (int)r.a.w, a.q0, 0);
+        i = dot16((int)r.b.x, (int)r.b.y, (int)r.b.z, (int)r.b.w, a.q1, i);
         return fmaf(half_bits(r.c) * a.d, (float)i, acc);
+    }
+    if (T == LG_Q4_K) {
+        k_scales(r.b, lane8, &t.s0, &t.m0);
+        return fmaf(t.m0, a.ds, fmaf(t.s0 * a.d, (float)dot_nibbles(r.a, a.q0, a.q1), acc));
     }
     nibbles(r.a, t.q);
     if (T == LG_Q6_K) {
@@ -210,12 +321,12 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
             t.q[w] |= (int)((r.b.x >> 2 * w & 0x03030303) << 4);
             t.q[w + 4] |= (int)((r.b.y >> 2 * w & 0x03030303) << 4);
         }
-    } else if (T == LG_Q5_K) {
+    } else {
 #pragma unroll
         for (int w = 0; w < 8; w++)
             t.q[w] |= (int)((r.c >> w & 0x01010101) << 4);
     }
-    int lo = dot16(t.q[0], t.q[1], t.q[2], t.q[3], a.q0), hi = dot16(t.q[4], t.q[5], t.q[6], t.q[7], a.q1);
+    int lo = dot16(t.q[0], t.q[1], t.q[2], t.q[3], a.q0, 0), hi = dot16(t.q[4], t.q[5], t.q[6], t.q[7], a.q1, 0);
     if (T == LG_Q6_K) {
         float f = half_bits(r.d);
         lo -= 32 * (int)(short)(a.sums & 0xFFFF);
@@ -225,6 +336,61 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
     }
     k_scales(r.b, lane8, &t.s0, &t.m0);
     return fmaf(t.m0, a.ds, fmaf(t.s0 * a.d, (float)(lo + hi), acc));
+}
+
+/* ---- slots times activations ---- */
+
+/* A slot with one slice of n runs; acts: of the slice. */
+template <int T, int PIECES>
+DEV float pieces_dot(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float acc)
+{
+    raw_run<T> r[PIECES];
+
+#pragma unroll
+    for (int j = 0; j < PIECES; j++)
+        r[j] = take<T>(slot, n, 0, n, j * 32 + lane, skew);
+#pragma unroll
+    for (int j = 0; j < PIECES; j++)
+        acc = dot_raw<T>(r[j], act_of(acts + j * ACT_PIECE, lane), lane & 7, acc);
+    return acc;
+}
+
+template <int T>
+DEV float slice_dot(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float acc)
+{
+    if (n == 96)
+        return pieces_dot<T, 3>(slot, 96, skew, acts, lane, acc);
+    if (n == 64)
+        return pieces_dot<T, 2>(slot, 64, skew, acts, lane, acc);
+#pragma unroll 1
+    for (int j = lane; j < n; j += 32)
+        acc = dot_raw<T>(take<T>(slot, n, 0, n, j, skew), act_of(acts, j), lane & 7, acc);
+    return acc;
+}
+
+/* The same of two rows, as fetch_pair left them. */
+template <int T, int PIECES>
+DEV void pieces_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v, float *w)
+{
+#pragma unroll
+    for (int j = 0; j < PIECES; j++) {
+        raw_run<T> a = take<T>(slot, n, 0, n, j * 32 + lane, skew),
+                   b = take<T>(slot + rows_bytes(T, n), n, 0, n, j * 32 + lane, skew);
+        act_run x = act_of(acts + j * ACT_PIECE, lane);
+        *v = dot_raw<T>(a, x, lane & 7, *v);
+        *w = dot_raw<T>(b, x, lane & 7, *w);
+    }
+}
+
+template <int T>
+DEV void slice_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v, float *w)
+{
+    if (n == 96)
+        return pieces_dot2<T, 3>(slot, 96, skew, acts, lane, v, w);
+    if (n == 64)
+        return pieces_dot2<T, 2>(slot, 64, skew, acts, lane, v, w);
+    *v = slice_dot<T>(slot, n, skew, acts, lane, *v);
+    *w = slice_dot<T>(slot + rows_bytes(T, n), n, skew, acts, lane, *w);
 }
 
 /* The whole block: a quantised row of n runs from global memory. */
@@ -281,7 +447,7 @@ template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
 
 /* ---- the norm in front of a product ---- */
 
-enum { NORM_PIECES = 2 }; // of four columns a thread: 4096 columns at most
+enum { NORM_PIECES = 32 / STREAM_WARPS }; // of four columns a thread: 4096 columns at most
 
 /* What a thread holds of a row between the loads and the norm. */
 struct norm_part {
@@ -299,9 +465,9 @@ DEV void norm_weights(norm_part &t, const lg_cu_normed &a)
     }
 }
 
-/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h` where that is not NULL. sums:
- * a float for each 128 columns. The first block also leaves x + delta, h and the quantised row in global
- * memory, for whoever else wants them. Ends with a barrier. */
+/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h`, where these are not NULL. sums:
+ * a float for each 128 columns. store: x + delta, h and the quantised row also go to global memory, for whoever
+ * else wants them. Ends with a barrier. */
 DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums, bool store)
 {
     int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK;
@@ -339,10 +505,13 @@ DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, f
         if (i >= a.cols)
             continue;
         float4 y = scale4(t.v[j], inv, t.w[j]);
-        quad q = quantise4(y);
-        put_run4(acts, i / 32, lane, q);
         if (h)
             *(float4 *)(h + i) = y;
+        if (!acts && !store) // whole blocks
+            continue;
+        quad q = quantise4(y);
+        if (acts)
+            put_run4(acts, i / 32, lane, q);
         if (store) {
             if (a.x_out)
                 *(float4 *)(a.x_out + i) = t.v[j];
@@ -374,52 +543,120 @@ template <int T, typename F> DEV void by_type(int type, F f)
 
 /* ---- the ring ---- */
 
-/* A warp's items in turn through DEPTH slots of SLOT bytes. start asks for the first; turn returns the slot
- * of the next one and asks for another. get(slot) starts the copies of the next item, while `left` says there
- * are some. */
-template <int DEPTH, int SLOT> struct ring {
-    uint8_t *first, *now;
-    int left;
+struct ring_plan {
+    int slot, depth; // bytes of a slot; slots of a warp
+};
 
-    template <typename Get> __device__ __forceinline__ void start(uint8_t *p, int n, Get get)
+static __host__ __device__ __forceinline__ int ring_room(ring_plan p)
+{
+    return STREAM_WARPS * p.depth * (p.slot + 8);
+}
+
+/* A warp's items in turn through its slots. get(slot, barrier) asks for the next item, on all lanes. `ahead` of
+ * them are asked for and not done with, `left` are still to be asked for. */
+struct ring {
+    const uint8_t *first;
+    unsigned slots, bars; // shared addresses of the warp's first slot and barrier
+    int slot, depth, at, ahead, left;
+    unsigned parity; // of the barrier of slot `at`
+    bool told;
+
+    // smem: rings of all warps, then their barriers. n items will come.
+    __device__ __forceinline__ void open(const uint8_t *smem, ring_plan p, int warp, int lane, int n)
     {
-        first = p;
-        now = p + (DEPTH - 1) * SLOT; // the slot before the first one
+        first = smem + warp * p.depth * p.slot;
+        slots = shared_at(first);
+        bars = shared_at(smem + STREAM_WARPS * p.depth * p.slot + warp * p.depth * 8);
+        slot = p.slot;
+        depth = p.depth;
+        at = ahead = 0;
         left = n;
+        parity = 0;
+        told = false;
+        if (lane < depth)
+            bar_init(bars + (unsigned)lane * 8);
+        bars_ready();
+        __syncwarp();
+    }
+    __device__ __forceinline__ void asked(void)
+    {
+#if __CUDA_ARCH__ < 900
+        copies_commit();
+#endif
+    }
+    // Asks for up to `most` items, while there is room.
+    template <typename Get> __device__ __forceinline__ void fill(int most, Get get)
+    {
 #pragma unroll 1
-        for (int i = 0; i < DEPTH - 1; i++) {
-            if (left > 0) {
-                get(shared_at(p + i * SLOT));
-                left--;
-            }
-            copies_commit();
+        for (; most > 0 && left > 0 && ahead < depth; most--, left--, ahead++) {
+            int i = at + ahead < depth ? at + ahead : at + ahead - depth;
+            get(slots + (unsigned)(i * slot), bars + (unsigned)i * 8);
+            asked();
         }
     }
-    template <typename Get> __device__ __forceinline__ const uint8_t *turn(Get get)
+    // The next item's slot, once it is there. The ring is as full as it can be.
+    __device__ __forceinline__ const uint8_t *turn(void)
     {
-        copies_wait<DEPTH - 2>();
-        __syncwarp(); // all lanes are done with the slot before, and see this one
+#if __CUDA_ARCH__ >= 900
+        bar_wait(bars + (unsigned)at * 8, parity);
+#else
+        if (ahead >= 3) // a group of copies a slot
+            copies_wait<2>();
+        else
+            copies_wait<0>();
+        __syncwarp();
+#endif
+        return first + at * slot;
+    }
+    // All lanes have read it: its place is for the next. Behind griddepcontrol.wait.
+    template <typename Get> __device__ __forceinline__ void done(Get get)
+    {
+        __syncwarp();
         if (left > 0) {
-            get(shared_at(now));
+            get(slots + (unsigned)(at * slot), bars + (unsigned)at * 8);
+            asked();
             left--;
+        } else {
+            ahead--;
         }
-        copies_commit();
-        now = now == first + (DEPTH - 1) * SLOT ? first : now + SLOT;
-        return now;
+        if (LG_STREAM_LATE && left == 0 && !told) {
+            let_next();
+            told = true;
+        }
+        if (++at == depth) {
+            at = 0;
+            parity ^= 1;
+        }
     }
 };
 
-/* May a block have so much shared memory? Two of them share a multiprocessor that has 228 KiB; where there is
- * less, a kernel waits for the room of the one before. */
-static inline bool has_room(const lg_cu *c, size_t smem)
+/* griddepcontrol.wait; the next kernel is let in at once, or by the ring. */
+DEV void stream_wait(void)
 {
-    return smem <= STREAM_SMEM && smem <= (size_t)c->smem;
+    wait_for_last();
+    if (!LG_STREAM_LATE)
+        let_next();
 }
 
-/* Can a matrix be streamed? (Q6_K: the copies of its block scales are four bytes wide.) */
+/* Slots of so many bytes in the room that `other` bytes leave; depth 0: they do not fit. */
+static inline ring_plan plan_ring(const lg_cu *c, int slot, size_t other)
+{
+    size_t room = STREAM_SMEM < c->smem ? (size_t)STREAM_SMEM : (size_t)c->smem;
+    ring_plan p = {slot, 0};
+
+    if (room > other)
+        p.depth = (int)((room - other) / (size_t)(STREAM_WARPS * (slot + 8)));
+    if (p.depth > RING_MOST)
+        p.depth = RING_MOST;
+    if (p.depth < RING_LEAST)
+        p.depth = 0;
+    return p;
+}
+
+/* Can a matrix be streamed? */
 static inline bool streams(const lg_cu_mat *m)
 {
-    return is_planar(m->type) && m->n_in % (m->type == LG_Q6_K ? 512 : 256) == 0;
+    return is_planar(m->type) && m->n_in % 256 == 0;
 }
 
 /* Can the norm of such a row be taken by a product? */
