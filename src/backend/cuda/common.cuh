@@ -148,17 +148,45 @@ DEV float silu(float g)
     return g * ((g < 0.0f ? e : 1.0f) / (1.0f + e));
 }
 
+/* 127 / max and max / 127, rounded to nearest, for max >= 2^-100; without branches, so that several go on at a
+ * time: a quotient is corrected twice by what it leaves. */
+DEV float inverse_of(float max)
+{
+    bool big = max > 0x1p100f; // whose reciprocal may be too small for a normal number
+    float m = big ? max * 0x1p-64f : max, y, q;
+
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(m));
+    y = fmaf(y, fmaf(-m, y, 1.0f), y);
+    q = __fmul_rn(127.0f, y);
+    q = fmaf(fmaf(-m, q, 127.0f), y, q);
+    q = fmaf(fmaf(-m, q, 127.0f), y, q);
+    return big ? q * 0x1p-64f : q;
+}
+
+DEV float scale_of(float max)
+{
+    float q = __fmul_rn(max, 1.0f / 127.0f), s = fmaf(fmaf(-127.0f, q, max), 1.0f / 127.0f, q);
+
+    return s == s ? s : q; // infinite
+}
+
+/* quantise32's code. 1.5 * 2^23 is added, so that the sum's low bits are the product's nearest integer. */
+DEV int code_of(float a, float inverse)
+{
+    int bits = __float_as_int(__fadd_rn(__fmul_rn(a, inverse), 12582912.0f));
+
+    return (unsigned)(bits - 0x4B400000 + 127) <= 254u ? bits : 0x4B400000; // its low byte is the code
+}
+
 /* The activation `a` to a code and, on every lane, the scale of the 32 lanes' values (kernels.h of the CPU).
  */
 DEV int quantise32(float a, float *scale)
 {
     float max = warp_max(fabsf(a));
     bool zero = !(max >= 0x1p-100f);
-    float inverse = zero ? 0.0f : __fdiv_rn(127.0f, max);
-    float code = rintf(__fmul_rn(a, inverse));
 
-    *scale = zero ? 0.0f : __fdiv_rn(max, 127.0f);
-    return code >= -127.0f && code <= 127.0f ? (int)code : 0;
+    *scale = zero ? 0.0f : scale_of(max);
+    return code_of(a, zero ? 0.0f : inverse_of(max)) - 0x4B400000;
 }
 
 /* All lanes: store one run of a quantised row. */
@@ -208,14 +236,6 @@ struct quad {
     float scale, scale_sum;
 };
 
-/* quantise32's code. 1.5 * 2^23 is added, so that the sum's low bits are the product's nearest integer. */
-DEV int code_of(float a, float inverse)
-{
-    int c = __float_as_int(__fadd_rn(__fmul_rn(a, inverse), 12582912.0f)) - 0x4B400000;
-
-    return (unsigned)(c + 127) <= 254u ? c : 0;
-}
-
 /* store_run's numbers, with four values on each of eight lanes. */
 DEV quad quantise4(float4 v)
 {
@@ -224,7 +244,7 @@ DEV quad quantise4(float4 v)
     for (int o = 4; o > 0; o >>= 1)
         max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, o));
     bool zero = !(max >= 0x1p-100f);
-    float inverse = zero ? 0.0f : __fdiv_rn(127.0f, max);
+    float inverse = zero ? 0.0f : inverse_of(max);
     int codes = (int)__byte_perm(__byte_perm((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse), 0x40),
                                  __byte_perm((unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse), 0x40),
                                  0x5410);
@@ -233,7 +253,7 @@ DEV quad quantise4(float4 v)
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
     int other = __shfl_xor_sync(0xFFFFFFFFu, sum, 4), low = threadIdx.x & 4 ? other : sum;
     int high = threadIdx.x & 4 ? sum : other;
-    quad q = {codes, (low & 0xFFFF) | high << 16, zero ? 0.0f : __fdiv_rn(max, 127.0f), 0.0f};
+    quad q = {codes, (low & 0xFFFF) | high << 16, zero ? 0.0f : scale_of(max), 0.0f};
     q.scale_sum = __fmul_rn(q.scale, (float)(low + high));
     return q;
 }

@@ -112,7 +112,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? STREAM_WARPS : 0;
     };
-    slots.open(smem, a.ring, warp, lane, rows * slices);
+    slots.open(smem, a.ring, warp, lane, rows * slices, 0);
     slots.fill(RING_MOST, get);
     if (NORM)
         norm_weights(norm, a.norm);
@@ -125,21 +125,22 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     }
     for (int at = first; at < end; at += ONE_ROWS * STREAM_WARPS) {
         float acc[ONE_ROWS] = {}, sum;
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < ONE_ROWS; i++) {
-            int row = at + i * STREAM_WARPS;
-            if (row >= end)
-                break;
+            int row = at + i * STREAM_WARPS, n = row < end ? slices : 0;
+            float v = 0.0f;
             const lg_cu_mat &m = a.part[one_part(a, &row)].w;
-            for (int s = 0; s < slices; s++) {
+#pragma unroll 1
+            for (int s = 0; s < n; s++) {
                 const uint8_t *slot = slots.turn();
                 by_type<T>(m.type, [&](auto t) {
                     unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * SLICE}) : 0;
-                    acc[i] = slice_dot<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew,
-                                               acts + s * SLICE_ACTS, lane, acc[i]);
+                    v = slice_dot<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS,
+                                          lane, v);
                 });
                 slots.done(get);
             }
+            push(acc, v);
         }
         int row = at + sums_of<ONE_ROWS>(acc, 32, lane, &sum) * STREAM_WARPS;
         if (lane % (32 / ONE_ROWS) == 0 && row < end && any) {

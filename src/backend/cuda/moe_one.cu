@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 
 // One warp: which experts, rank i on lane i, and their weights: the numbers of choose() in route.cuh, without
 // shared memory. n is at most 32 * N, k at most 32.
-template <int N> DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *weight)
+template <int N, bool SOFTMAX> DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *weight)
 {
     float p[N], mine = 0.0f, sum = 0.0f;
     unsigned key[N];
@@ -148,7 +148,7 @@ template <int N> DEV int choose_here(const lg_cu_route &r, const float *logits, 
 #pragma unroll
     for (int j = 0; j < N; j++)
         p[j] = lane + 32 * j < r.n_expert ? __ldcg(&logits[lane + 32 * j]) : -INFINITY;
-    if (r.softmax) {
+    if (SOFTMAX && r.softmax) {
         float max = -INFINITY, total = 0.0f;
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -211,10 +211,16 @@ template <int N> DEV int choose_here(const lg_cu_route &r, const float *logits, 
     return id;
 }
 
+// Apart, because its code is long.
+static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float *logits, int lane, float *weight)
+{
+    return choose_here<CHOICES, true>(*r, logits, lane, weight);
+}
+
 DEV int choice_of(const lg_cu_route &r, const float *logits, int lane, float *weight)
 {
-    return r.n_expert <= 256 ? choose_here<8>(r, logits, lane, weight)
-                             : choose_here<CHOICES>(r, logits, lane, weight);
+    return r.n_expert <= 256 && !r.softmax ? choose_here<8, false>(r, logits, lane, weight)
+                                           : choose_many(&r, logits, lane, weight);
 }
 
 /* ---- the second launch ---- */
@@ -230,6 +236,9 @@ struct up_args {
     ring_plan ring;
 };
 
+#ifndef LG_UP_TELL
+#define LG_UP_TELL 4 // slots of a warp left to be asked for when the third launch is let in, which has to choose first
+#endif
 enum { UP_PAIRS = 4 }; // of a warp between two reductions
 
 // A slot holds a slice of a row of gate and of up, or, of a shared expert in another type, of one of them.
@@ -287,19 +296,15 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         else
             get(to, bar);
     };
-    slots.open(smem, a.ring, warp, lane, n_s + n);
+    slots.open(smem, a.ring, warp, lane, n_s + n, LG_UP_TELL);
     slots.fill(n_s, get_shared);
-    bool knows = !a.route.router && !a.ids; // nothing else to ask for before the choice is known
-    if (knows)
-        slots.fill(RING_MOST, get_any);
-    stream_wait();
+    stream_wait(); // nothing else to ask for before the choice is known
     float weight = 0.0f;
     if (a.route.router)
         mine = choice_of(a.route, a.logits, lane, &weight);
     else if (a.ids)
         mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
-    if (!knows)
-        slots.fill(RING_MOST, get_any);
+    slots.fill(RING_MOST, get_any);
     if (a.route.router && blockIdx.x == 0 && warp == 0 && lane < a.k && any) {
         a.route.ids[lane] = mine;
         a.route.w[lane] = weight;
@@ -308,17 +313,19 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     __syncthreads();
     for (int row = first_s; row < end_s; row += STREAM_WARPS) {
         float v[2] = {}, sum;
+#pragma unroll 1
         for (int s = 0; s < slices; s++) {
             const uint8_t *x = acts + s * SLICE_ACTS;
+            int n_runs = min((int)SLICE, runs - s * SLICE);
             unsigned skew = skew_of(a.shared_gate, {row, s * SLICE});
-#pragma unroll
+#pragma unroll 1
             for (int i = 0; i < (PAIRS ? 1 : 2); i++) {
                 const uint8_t *slot = slots.turn();
                 by_type<S>(a.shared_gate.type, [&](auto t) {
                     if (PAIRS)
-                        slice_dot2<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew, x, lane, &v[0], &v[1]);
+                        slice_dot2<t.type>(slot, n_runs, skew, x, lane, &v[0], &v[1]);
                     else
-                        v[i] = slice_dot<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew, x, lane, v[i]);
+                        push(v, slice_dot<t.type>(slot, n_runs, skew, x, lane, v[0])); // v[1] is now the first
                 });
                 slots.done(get_any);
             }
@@ -330,17 +337,19 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     }
     for (int at = first; at < end; at += UP_PAIRS * STREAM_WARPS) {
         float acc[2 * UP_PAIRS] = {}, sum;
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < UP_PAIRS; i++) {
-            int pair = at + i * STREAM_WARPS;
-            if (pair >= end)
-                break;
-            for (int s = 0; s < slices; s++) {
+            int pair = at + i * STREAM_WARPS, n_slots = pair < end ? slices : 0;
+            float v = 0.0f, w = 0.0f;
+#pragma unroll 1
+            for (int s = 0; s < n_slots; s++) {
                 unsigned skew = T == LG_Q6_K ? skew_of(a.gate, {pair % ffn, s * SLICE}) : 0;
                 slice_dot2<T>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS, lane,
-                              &acc[2 * i], &acc[2 * i + 1]);
+                              &v, &w);
                 slots.done(get);
             }
+            push(acc, v);
+            push(acc, w);
         }
         int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), pair = at + index / 2 * STREAM_WARPS;
         int expert = __shfl_sync(0xFFFFFFFFu, mine, min(pair, end - 1) / ffn);
@@ -358,7 +367,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 enum {
     DOWN_R = LG_DOWN_ROWS,
     DOWN_ITEMS = 8 / DOWN_R, // of a warp between two reductions
-    MID_BATCH = 12           // loads of 128 values under way
+    MID_BATCH = 4            // loads of 128 values under way, and as many that are being quantised
 };
 
 struct down_args {
@@ -377,19 +386,33 @@ struct down_args {
 // them.
 DEV void quantise_mid(const down_args &a, uint8_t *acts, int warp, int lane)
 {
-    int all = (a.k + a.has_shared) * a.routed.n_in / NORM_CHUNK;
-    const float *from = a.mid + lane * 4;
+    enum { CHUNKS = 1024 / NORM_CHUNK, STEP = STREAM_WARPS / CHUNKS }; // of a piece of activations
+    int all = (a.k + a.has_shared) * a.routed.n_in / NORM_CHUNK, at = warp % CHUNKS * 4 + lane / 8;
+    uint8_t *codes = acts + (lane & 4) * 128 + at * 16 + (lane & 3) * 4;
+    float4 next[MID_BATCH], v[MID_BATCH];
+    auto load = [&](int piece) {
+#pragma unroll
+        for (int j = 0; j < MID_BATCH; j++) // past the end the last chunk once more
+            next[j] = __ldcg((const float4 *)a.mid +
+                             min((piece + j * STEP) * CHUNKS + warp % CHUNKS, all - 1) * (NORM_CHUNK / 4) + lane);
+    };
 
-    for (int base = warp; base < all; base += MID_BATCH * STREAM_WARPS) {
-        float4 v[MID_BATCH];
+    load(warp / CHUNKS);
+#pragma unroll 1
+    for (int piece = warp / CHUNKS; piece * CHUNKS < all; piece += MID_BATCH * STEP) {
 #pragma unroll
         for (int j = 0; j < MID_BATCH; j++)
-            if (base + j * STREAM_WARPS < all)
-                v[j] = __ldcg((const float4 *)(from + (base + j * STREAM_WARPS) * NORM_CHUNK));
+            v[j] = next[j];
+        load(piece + MID_BATCH * STEP);
 #pragma unroll
-        for (int j = 0; j < MID_BATCH; j++)
-            if (base + j * STREAM_WARPS < all)
-                put_run4(acts, (base + j * STREAM_WARPS) * 4 + lane / 8, lane, quantise4(v[j]));
+        for (int j = 0; j < MID_BATCH; j++) {
+            quad q = quantise4(v[j]);
+            if ((piece + j * STEP) * CHUNKS + warp % CHUNKS >= all)
+                continue;
+            *(int *)(codes + (piece + j * STEP) * ACT_PIECE) = q.codes;
+            if (lane % 8 == 0)
+                put_meta(acts + (piece + j * STEP) * ACT_PIECE, at, q.scale, q.scale_sum, q.sums);
+        }
     }
 }
 
@@ -415,7 +438,8 @@ DEV down_plan plan_down(const down_args &a)
     return p;
 }
 
-template <int T>
+// T, S: types of the experts and of the shared one (or LG_CU_ANY).
+template <int T, int S>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_down_one_kernel(__grid_constant__ const down_args a, const lg_cu_step *step)
 {
@@ -444,14 +468,14 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                      p.unit * runs, true, lane);
         } else {
             int row = p.row0 + (ask - routed) * p.unit_s;
-            by_type<LG_CU_ANY>(a.shared.type, [&](auto t) {
+            by_type<S>(a.shared.type, [&](auto t) {
                 fetch<t.type>(to, bar, a.shared, a.shared.p, {row, 0}, p.unit_s * runs, true, lane);
             });
         }
         ask += STREAM_WARPS;
         ask_u += STREAM_WARPS;
     };
-    slots.open(smem, a.ring, warp, lane, warp < p.items ? (p.items - warp + STREAM_WARPS - 1) / STREAM_WARPS : 0);
+    slots.open(smem, a.ring, warp, lane, warp < p.items ? (p.items - warp + STREAM_WARPS - 1) / STREAM_WARPS : 0, 0);
     slots.fill(RING_MOST, get);
     stream_wait();
     if (!a.route.router && lane < a.k && any)
@@ -463,38 +487,40 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     int e = 0, u = warp;
     for (int at = warp; at < p.items; at += DOWN_ITEMS * STREAM_WARPS) {
         float acc[DOWN_R * DOWN_ITEMS] = {}, sum;
-#pragma unroll
+#pragma unroll 1
         for (int i = 0; i < DOWN_ITEMS; i++) {
             int item = at + i * STREAM_WARPS;
-            if (item >= p.items)
-                break;
-            for (; e < a.k && u >= p.units; u -= p.units)
+            float v[DOWN_R] = {};
+            for (; e < a.k && u >= p.units && item < p.items; u -= p.units)
                 e++;
             u += STREAM_WARPS;
-            const uint8_t *slot = slots.turn();
-            for (int j = at_run; j < runs; j += 32) {
+            const uint8_t *slot = item < p.items ? slots.turn() : smem;
+#pragma unroll 1
+            for (int j = item < p.items ? at_run : runs; j < runs; j += 32) {
                 act_run x = act_of(acts, e * runs + j);
                 if (item < routed) {
                     int all = p.unit * runs, row = p.row0 + (item - e * p.units) * p.unit;
                     unsigned skew = T == LG_Q6_K ? skew_of(a.routed, {row, 0}) : 0;
 #pragma unroll
                     for (int r = 0; r < DOWN_R; r++)
-                        acc[i * DOWN_R + r] = dot_raw<T>(take<T>(slot, all, r * side + at_row, runs, j, skew), x,
-                                                         lane & 7, acc[i * DOWN_R + r]);
+                        v[r] = dot_raw<T>(take<T>(slot, all, r * side + at_row, runs, j, skew), x, lane & 7, v[r]);
                 } else {
                     int all = p.unit_s * runs, row = p.row0 + (item - routed) * p.unit_s;
-                    by_type<LG_CU_ANY>(a.shared.type, [&](auto t) {
+                    by_type<S>(a.shared.type, [&](auto t) {
                         unsigned skew = t.type == LG_Q6_K ? skew_of(a.shared, {row, 0}) : 0;
 #pragma unroll
                         for (int r = 0; r < DOWN_R; r++)
                             if (r < a.shared_rows)
-                                acc[i * DOWN_R + r] =
-                                    dot_raw<t.type>(take<t.type>(slot, all, r * side + at_row, runs, j, skew), x,
-                                                    lane & 7, acc[i * DOWN_R + r]);
+                                v[r] = dot_raw<t.type>(take<t.type>(slot, all, r * side + at_row, runs, j, skew), x,
+                                                       lane & 7, v[r]);
                     });
                 }
             }
-            slots.done(get);
+            if (item < p.items)
+                slots.done(get);
+#pragma unroll
+            for (int r = 0; r < DOWN_R; r++)
+                push(acc, v[r]);
         }
         int index = sums_of<DOWN_R * DOWN_ITEMS>(acc, a.width, lane, &sum), r = index % DOWN_R;
         int item = at + index / DOWN_R * STREAM_WARPS, entry = item < routed ? item / p.units : a.k;
@@ -631,13 +657,20 @@ static ring_plan plan_down(const lg_cu *c, const lg_cu_moe *m, int *shared_rows)
     return plan_ring(c, slot > other ? slot : other, down_other(c, m));
 }
 
-static void run_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
+template <int T> static void run_down(lg_cu *c, const down_args &a, size_t smem)
+{
+    auto kernel = !a.has_shared || a.shared.type == T ? moe_down_one_kernel<T, T>
+                                                      : moe_down_one_kernel<T, LG_CU_ANY>;
+
+    if (T == LG_Q4_K && a.has_shared && a.shared.type == LG_Q8_0)
+        kernel = moe_down_one_kernel<LG_Q4_K, LG_Q8_0>;
+    share_sm(c, kernel, smem);
+    launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
+}
+
+static void launch_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
 {
     down_args a = {};
-    auto kernel = m->routed->down.type == LG_Q8_0   ? moe_down_one_kernel<LG_Q8_0>
-                  : m->routed->down.type == LG_Q4_K ? moe_down_one_kernel<LG_Q4_K>
-                  : m->routed->down.type == LG_Q5_K ? moe_down_one_kernel<LG_Q5_K>
-                                                    : moe_down_one_kernel<LG_Q6_K>;
 
     a.routed = m->routed->down;
     a.has_shared = m->shared != NULL;
@@ -655,8 +688,14 @@ static void run_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
     a.width = down_width(&m->routed->down);
     a.ring = plan_down(c, m, &a.shared_rows);
     size_t smem = (size_t)ring_room(a.ring) + down_other(c, m);
-    share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
+    if (a.routed.type == LG_Q8_0)
+        run_down<LG_Q8_0>(c, a, smem);
+    else if (a.routed.type == LG_Q4_K)
+        run_down<LG_Q4_K>(c, a, smem);
+    else if (a.routed.type == LG_Q5_K)
+        run_down<LG_Q5_K>(c, a, smem);
+    else
+        run_down<LG_Q6_K>(c, a, smem);
 }
 
 // Does everything fit these kernels?
@@ -687,7 +726,7 @@ bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const
         if (route)
             run_first(c, m, route, norm);
         launch_up(c, m, m->routed, m->shared, route, m->ids, m->k);
-        run_down(c, m, route);
+        launch_down(c, m, route);
         return true;
     }
     launch_up(c, m, m->shared, NULL, NULL, NULL, 1); // dense: down is a plain product

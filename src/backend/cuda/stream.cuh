@@ -13,7 +13,7 @@
  *
  * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first
  * drains its own), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory.
- * The next kernel is let in when a warp has asked for its last bytes (ring.done), not sooner: its copies are to
+ * The next kernel is let in when a warp has asked for its last bytes (ring.tell), not sooner: its copies are to
  * fill the time in which this one has nothing left to ask for. streams() and plan_ring() say what fits.
  */
 #ifndef LG_BACKEND_CUDA_STREAM_CUH
@@ -445,6 +445,16 @@ template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
     return index;
 }
 
+/* v goes behind the values, the first one goes: so that a loop that collects values need not be unrolled (code
+ * that is run once a launch has to come from memory first). */
+template <int N> DEV void push(float (&values)[N], float v)
+{
+#pragma unroll
+    for (int i = 0; i + 1 < N; i++)
+        values[i] = values[i + 1];
+    values[N - 1] = v;
+}
+
 /* ---- the norm in front of a product ---- */
 
 enum { NORM_PIECES = 32 / STREAM_WARPS }; // of four columns a thread: 4096 columns at most
@@ -559,10 +569,10 @@ struct ring {
     unsigned slots, bars; // shared addresses of the warp's first slot and barrier
     int slot, depth, at, ahead, left;
     unsigned parity; // of the barrier of slot `at`
-    bool told;
+    int tell; // the next kernel is let in when so few are left to be asked for; -1: it has been
 
     // smem: rings of all warps, then their barriers. n items will come.
-    __device__ __forceinline__ void open(const uint8_t *smem, ring_plan p, int warp, int lane, int n)
+    __device__ __forceinline__ void open(const uint8_t *smem, ring_plan p, int warp, int lane, int n, int tell_at)
     {
         first = smem + warp * p.depth * p.slot;
         slots = shared_at(first);
@@ -572,7 +582,7 @@ struct ring {
         at = ahead = 0;
         left = n;
         parity = 0;
-        told = false;
+        tell = tell_at;
         if (lane < depth)
             bar_init(bars + (unsigned)lane * 8);
         bars_ready();
@@ -619,9 +629,9 @@ struct ring {
         } else {
             ahead--;
         }
-        if (LG_STREAM_LATE && left == 0 && !told) {
+        if (LG_STREAM_LATE && left <= tell) {
             let_next();
-            told = true;
+            tell = -1;
         }
         if (++at == depth) {
             at = 0;
