@@ -1,16 +1,16 @@
 /*
  * backend/cuda/attn_few: attention of up to LG_CU_EXACT_ROWS rows.
  *
- * A row's keys are shared out among some blocks, in a way that follows from its position alone. A block takes one
- * (KV head, share, row): the query heads of the KV head are the rows of a tensor core tile, and K and V are read
- * once, by cp.async, each warp KEYS keys at a time into a ring of its own. For one row the kernel also does what
- * qkv.cu does, so that a layer's attention is one launch, which asks for all old keys while the projections still
- * run. Nothing depends on how many rows a step has.
+ * A row's keys are shared out among some blocks, in a way that follows from its position alone. A block takes
+ * one (KV head, share, row): the query heads of the KV head are the rows of a tensor core tile, and K and V
+ * are read once, by cp.async, each warp KEYS keys at a time into a ring of its own. For one row the kernel
+ * also does what qkv.cu does, so that a layer's attention is one launch, which asks for all old keys while
+ * the projections still run. Nothing depends on how many rows a step has.
  *
- * From sm_90 on the blocks of a (KV head, row) are a cluster: KEYS keys to each in turn; the blocks send their
- * sums (max, sum, acc) to each other's shared memory, and each joins, gates and quantises some runs of 32. Before,
- * shares are nodes, as many as there are multiprocessors for a KV head, that go to scratch; the last block of a
- * KV head joins them.
+ * From sm_90 on the blocks of a (KV head, row) are a cluster: KEYS keys to each in turn; the blocks send
+ * their sums (max, sum, acc) to each other's shared memory, and each joins, gates and quantises some runs
+ * of 32. Before, shares are nodes, as many as there are multiprocessors for a KV head, that go to scratch;
+ * the last block of a KV head joins them.
  *
  * f32 caches and head sizes other than 128 take a plain kernel over spans of LG_CU_SPAN positions that gives
  * each query head a warp, and a launch that joins its nodes.
@@ -238,11 +238,12 @@ DEV int v_piece(int key, int piece)
 
 // All lanes: the KEYS keys at position s, K or V, to a stage; zeros for those not in [lo, last].
 template <int TYPE>
-DEV void fetch_keys(const few_args &f, long long lo, long long last, unsigned to, const uint8_t *tile, long long s,
-                    bool v, int lane)
+DEV void fetch_keys(const few_args &f, long long lo, long long last, unsigned to, const uint8_t *tile,
+                    long long s, bool v, int lane)
 {
     const uint8_t *from = tile + (unsigned)(s % LG_KV_BLOCK) * (unsigned)f.a.kv.row_bytes;
-    int first = (int)max(lo - s, 0ll), n = (int)min(last + 1 - s, (long long)KEYS); // keys [first, n) of these
+    // keys [first, n) of these
+    int first = (int)max(lo - s, 0ll), n = (int)min(last + 1 - s, (long long)KEYS);
 
     if (TYPE == LG_F16) {
         int key = lane / 16, piece = lane % 16;
@@ -265,7 +266,8 @@ DEV void fetch_keys(const few_args &f, long long lo, long long last, unsigned to
 }
 
 // All lanes: the row x of K or V to key `key` of a stage that has come.
-template <int TYPE> DEV void stage_row(const few_args &f, uint8_t *stage, int key, bool v, const float *x, int lane)
+template <int TYPE>
+DEV void stage_row(const few_args &f, uint8_t *stage, int key, bool v, const float *x, int lane)
 {
     if (TYPE == LG_F16) {
         uint8_t *to = stage + (v ? v_piece(key, lane / 2) : k_piece(key, lane / 2)) + lane % 2 * 8;
@@ -425,8 +427,8 @@ DEV void join_run(const attn_args &a, const float *sent, int row, int head0, int
         store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), at, lane, v);
 }
 
-// The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with N
-// blocks in a cluster, to those that join it. room: the rings.
+// The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with
+// N blocks in a cluster, to those that join it. room: the rings.
 template <int N>
 DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warps,
                    unsigned sent, int warp, int lane)
@@ -546,9 +548,9 @@ DEV void few_join(const few_args &f, int row, int head0, int heads, int count, i
 
 enum { HEADS_HELD = (HEADS_ROOM + FEW_WARPS - 1) / FEW_WARPS }; // of a warp
 
-// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, so also the row's own K and
-// V, which come to the rooms behind them and are stored, by the block that has its position. rooms: heads + 2.
-// All loads come before the first use. Ends with a barrier.
+// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, so also the row's own
+// K and V, which come to the rooms behind them and are stored, by the block that has its position. rooms:
+// heads + 2. All loads come before the first use. Ends with a barrier.
 DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head, int head0, int heads,
                      bool own, float *rooms, uint4 *fragments, int warp, int lane)
 {
@@ -587,18 +589,58 @@ DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head
     __syncthreads();
 }
 
-// A block a (share, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them. N: blocks of a
-// cluster; 0: shares are nodes.
+// Scores of the queries and the KEYS keys at position s.
+template <int TYPE>
+DEV void few_scores(float (&x)[2][4], const uint8_t *stage, const uint4 *fragments, long long s, long long p,
+                    int lane)
+{
+    int g = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        uint4 q0 = fragments[2 * c * 32 + lane], q1 = fragments[(2 * c + 1) * 32 + lane];
+        const unsigned f0[4] = {q0.x, q0.y, q0.z, q0.w}, f1[4] = {q1.x, q1.y, q1.z, q1.w};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint4 k = stage_at<TYPE>(stage, 8 * i + g, 4 * c + t, false, s + 8 * i + g <= p);
+            mma_f16(x[i], f0, k.x, k.y);
+            mma_f16(x[i], f1, k.z, k.w);
+        }
+    }
+}
+
+// What their values add.
+template <int TYPE>
+DEV void few_values(few_state &st, const unsigned (&prob)[4], const uint8_t *stage, const node_plan &n,
+                    long long s, int lane)
+{
+    int g = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint4 vf[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int key = 2 * t + i % 2 + i / 2 * 8;
+            vf[i] = stage_at<TYPE>(stage, key, 8 * h + g, true, s + key >= n.lo && s + key <= n.p);
+        }
+        pv(*(float(*)[8][4])st.acc[8 * h], prob, vf);
+    }
+}
+
+// A block a (share, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them. N:
+// blocks of a cluster; 0: shares are nodes.
 template <int TYPE, int DEPTH, int N>
 static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     attn_few_kernel(__grid_constant__ const few_args f, const lg_cu_step *step)
 {
     enum { RING = DEPTH * STAGE, STRIDE = N ? N * NODE_KEYS : (int)NODE_KEYS };
-    extern __shared__ __align__(16) uint8_t smem[]; // rings, fragments of the queries, heads, what others send
+    // rings, fragments of the queries, heads, what others send
+    extern __shared__ __align__(16) uint8_t smem[];
     __shared__ bool last;
     const attn_args &a = f.a;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, row = blockIdx.z;
-    int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles, me = blockIdx.x;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.z, me = blockIdx.x;
+    int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles;
     int head0 = kv_head * a.group + (int)blockIdx.y % tiles * Q_ROWS;
     int heads = min((int)Q_ROWS, (kv_head + 1) * a.group - head0);
     long long pos = step->pos;
@@ -607,9 +649,11 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     long long start = n.base + (long long)me * (N ? (int)KEYS : n.keys);
     long long end = N ? n.p + 1 : min(start + n.keys, n.p + 1);
     bool here = row < step_rows(step, a.rows) && (N || me < n.count);
-    long long mine = start + warp * (N ? N * KEYS : (int)KEYS); // the warp's first key; the next are STRIDE further
+    // the warp's first key; the next are STRIDE further
+    long long mine = start + warp * (N ? N * KEYS : (int)KEYS);
     int chunks = here && mine < end ? (int)((end - mine + STRIDE - 1) / STRIDE) : 0;
-    bool own = N ? (int)((n.p - n.base) / KEYS) % (N ? N : 1) == me : me == n.count - 1; // has the row's position
+    // has the row's position
+    bool own = N ? (int)((n.p - n.base) / KEYS) % (N ? N : 1) == me : me == n.count - 1;
     long long known = f.k ? pos - 1 : n.p; // the last key that is in memory
     uint8_t *ring = smem + warp * RING;
     uint4 *fragments = (uint4 *)(smem + FEW_WARPS * RING);
@@ -662,7 +706,8 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         cluster_arrive();
     if (!early)
         begin();
-    int run = me + warp * N; // of the block's results: what the warp will join; there are at most N * FEW_WARPS
+    // of the block's results: what the warp will join; there are at most N * FEW_WARPS
+    int run = me + warp * N;
     bool joins = N && run < heads * (HEAD / 32);
     float gate = joins && a.gate ? gate_of(a, row, head0, run, lane) : 0.0f;
     few_queries(f, n, row, kv_head, head0, heads, own, rooms, fragments, warp, lane);
@@ -678,31 +723,12 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         uint8_t *stage = turn();
         if (patch)
             stage_row<TYPE>(f, stage, (int)(n.p - s), false, rooms + heads * HEAD, lane);
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            uint4 q0 = fragments[2 * c * 32 + lane], q1 = fragments[(2 * c + 1) * 32 + lane];
-            const unsigned f0[4] = {q0.x, q0.y, q0.z, q0.w}, f1[4] = {q1.x, q1.y, q1.z, q1.w};
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                uint4 k = stage_at<TYPE>(stage, 8 * i + g, 4 * c + t, false, s + 8 * i + g <= n.p);
-                mma_f16(x[i], f0, k.x, k.y);
-                mma_f16(x[i], f1, k.z, k.w);
-            }
-        }
-        few_softmax(st, x, n, s, t, prob);
+        few_scores<TYPE>(x, stage, fragments, s, n.p, lane);
+        few_softmax(st, x, n, s, lane % 4, prob);
         stage = turn();
         if (patch)
             stage_row<TYPE>(f, stage, (int)(n.p - s), true, rooms + (heads + 1) * HEAD, lane);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint4 vf[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int key = 2 * t + i % 2 + i / 2 * 8;
-                vf[i] = stage_at<TYPE>(stage, key, 8 * h + g, true, s + key >= n.lo && s + key <= n.p);
-            }
-            pv(*(float(*)[8][4])st.acc[8 * h], prob, vf);
-        }
+        few_values<TYPE>(st, prob, stage, n, s, lane);
     }
     copies_wait<0>();
     int warps = (int)min((end - start + (N ? N * KEYS : (int)KEYS) - 1) / (N ? N * KEYS : (int)KEYS),
@@ -806,8 +832,8 @@ template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_c
     auto kernel = roomy ? attn_few_kernel<TYPE, STAGES, 0> : attn_few_kernel<TYPE, 2, 0>;
     size_t smem = (size_t)few_smem(roomy ? STAGES : 2);
     share_sm(c, kernel, smem);
-    launch(c, kernel,
-           dim3((unsigned)most_nodes(seen, f.nodes), groups, (unsigned)rows), 32 * FEW_WARPS, smem, f, c->step);
+    launch(c, kernel, dim3((unsigned)most_nodes(seen, f.nodes), groups, (unsigned)rows), 32 * FEW_WARPS, smem,
+           f, c->step);
     c->uneven = true;
 }
 

@@ -148,8 +148,8 @@ DEV float silu(float g)
     return g * ((g < 0.0f ? e : 1.0f) / (1.0f + e));
 }
 
-/* 127 / max and max / 127, rounded to nearest, for max >= 2^-100; without branches, so that several go on at a
- * time: a quotient is corrected twice by what it leaves. */
+/* 127 / max and max / 127, rounded to nearest, for max >= 2^-100; without branches, so that several go on at
+ * a time: a quotient is corrected twice by what it leaves. */
 DEV float inverse_of(float max)
 {
     bool big = max > 0x1p100f; // whose reciprocal may be too small for a normal number
@@ -245,9 +245,9 @@ DEV quad quantise4(float4 v)
         max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, o));
     bool zero = !(max >= 0x1p-100f);
     float inverse = zero ? 0.0f : inverse_of(max);
-    int codes = (int)__byte_perm(__byte_perm((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse), 0x40),
-                                 __byte_perm((unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse), 0x40),
-                                 0x5410);
+    int codes = (int)__byte_perm(
+        __byte_perm((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse), 0x40),
+        __byte_perm((unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse), 0x40), 0x5410);
     int sum = __dp4a(codes, 0x01010101, 0);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);

@@ -63,8 +63,8 @@ DEV void head_post(float *x, const float *src, const float *norm, float eps, con
     __syncwarp();
 }
 
-/* The same in two halves, for heads of 128: the loads of a head and of its norm's weights (norm NULL: none), and
- * of the lane's angles; then the arithmetic. The order of operations is head_post's. */
+/* The same in two halves, for heads of 128: the loads of a head and of its norm's weights (norm NULL: none),
+ * and of the lane's angles; then the arithmetic. The order of operations is head_post's. */
 struct head_values {
     float x[4], w[4];
 };
@@ -98,7 +98,8 @@ DEV head_turn turn_of(const float *table, int half, int lane)
     return t;
 }
 
-DEV void values_post(float *x, const head_values &v, bool norm, float eps, const head_turn &t, int half, int lane)
+DEV void values_post(float *x, const head_values &v, bool norm, float eps, const head_turn &t, int half,
+                     int lane)
 {
     float sum = 0.0f, inv = 1.0f;
 

@@ -67,12 +67,16 @@ static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_consta
 struct one_args {
     lg_cu_part part[LG_CU_PARTS]; // first_group: the first row, counted through all parts
     int n_parts, total, n_in, rows;
+    int stack; // rows of a slot, 1 or 2: 2 where they are short; all parts have an even number then
     ring_plan ring;
     lg_cu_acts acts;
     lg_cu_normed norm;
 };
 
-enum { ONE_ROWS = 4 }; // of a warp between two reductions
+enum {
+    ONE_ROWS = 4,       // of a warp between two reductions
+    STACK_BYTES = 3456, // rows that fit twice come in pairs: larger copies
+};
 
 // Row `row`, counted through all parts, as a row of one of them.
 DEV int one_part(const one_args &a, int *row)
@@ -85,17 +89,18 @@ DEV int one_part(const one_args &a, int *row)
     return p;
 }
 
-// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every STREAM_WARPS-th row of its
-// block's.
+// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every STREAM_WARPS-th unit of its
+// block's; a unit is `stack` rows.
 template <int T, bool NORM>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32, slices = (runs + SLICE - 1) / SLICE;
-    unsigned blocks = gridDim.x, total = (unsigned)a.total;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32,
+        slices = (runs + SLICE - 1) / SLICE, two = a.stack - 1; // a shift
+    unsigned blocks = gridDim.x, total = (unsigned)(a.total >> two);
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
-    int rows = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS : 0;
+    int units = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS : 0;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
     ring slots;
@@ -103,16 +108,16 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     norm_part norm;
 
     auto get = [&](unsigned to, unsigned bar) {
-        int row = ask;
+        int row = ask << two;
         const lg_cu_mat &m = a.part[one_part(a, &row)].w;
         by_type<T>(m.type, [&](auto t) {
-            fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE}, min((int)SLICE, runs - slice * SLICE), slices == 1,
-                          lane);
+            fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE},
+                          a.stack * min((int)SLICE, runs - slice * SLICE), slices == 1, lane);
         });
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? STREAM_WARPS : 0;
     };
-    slots.open(smem, a.ring, warp, lane, rows * slices, 0);
+    slots.open(smem, a.ring, warp, lane, units * slices, 0);
     slots.fill(RING_MOST, get);
     if (NORM)
         norm_weights(norm, a.norm);
@@ -123,27 +128,35 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         copy_acts(acts, a.acts.q, a.acts.meta, runs);
         __syncthreads();
     }
-    for (int at = first; at < end; at += ONE_ROWS * STREAM_WARPS) {
+    for (int at = first; at < end; at += (ONE_ROWS >> two) * STREAM_WARPS) {
         float acc[ONE_ROWS] = {}, sum;
 #pragma unroll 1
-        for (int i = 0; i < ONE_ROWS; i++) {
-            int row = at + i * STREAM_WARPS, n = row < end ? slices : 0;
-            float v = 0.0f;
+        for (int i = 0; i < ONE_ROWS; i += a.stack) {
+            int unit = at + (i >> two) * STREAM_WARPS, n = unit < end ? slices : 0, row = unit << two;
+            float v[2] = {};
             const lg_cu_mat &m = a.part[one_part(a, &row)].w;
 #pragma unroll 1
             for (int s = 0; s < n; s++) {
                 const uint8_t *slot = slots.turn();
+                int n_runs = min((int)SLICE, runs - s * SLICE);
                 by_type<T>(m.type, [&](auto t) {
                     unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * SLICE}) : 0;
-                    v = slice_dot<t.type>(slot, min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS,
-                                          lane, v);
+#pragma unroll 1
+                    for (int r = 0; r < a.stack; r++) // in turn through v[0]; with one row v[1] is not used
+                        push(v, slice_dot<t.type>(slot, a.stack * n_runs, r, n_runs, skew,
+                                                  acts + s * SLICE_ACTS, lane, two ? v[0] : v[1]));
                 });
                 slots.done(get);
             }
-            push(acc, v);
+            if (two)
+                push(acc, v[0]);
+            push(acc, v[1]);
         }
-        int row = at + sums_of<ONE_ROWS>(acc, 32, lane, &sum) * STREAM_WARPS;
-        if (lane % (32 / ONE_ROWS) == 0 && row < end && any) {
+        int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum);
+        int unit = at + (index >> two) * STREAM_WARPS, row = (unit << two) + (index & two);
+        if (unit >= end)
+            continue;
+        if (lane % (32 / ONE_ROWS) == 0 && any) {
             const lg_cu_part &part = a.part[one_part(a, &row)];
             part.y[row] = sum * part.w.scale;
         }
@@ -158,6 +171,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     int type = parts[0].w.type, n_in = parts[0].w.n_in, slot = 0;
     size_t other = act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float);
 
+    a.stack = n_in / 32 <= SLICE ? 2 : 1;
     for (int p = 0; p < n_parts; p++) {
         if (!streams(&parts[p].w))
             return false;
@@ -165,9 +179,13 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.part[p].first_group = a.total;
         a.total += parts[p].w.n_out;
         type = parts[p].w.type == type ? type : LG_CU_ANY;
+        a.stack = parts[p].w.n_out % 2 == 0 ? a.stack : 1;
         int bytes = rows_bytes(parts[p].w.type, n_in / 32 < SLICE ? n_in / 32 : (int)SLICE);
         slot = bytes > slot ? bytes : slot;
     }
+    if (2 * slot > STACK_BYTES)
+        a.stack = 1;
+    slot *= a.stack; // at least what so many rows take: rows_bytes rounds up
     a.ring = plan_ring(c, slot, other);
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
@@ -186,8 +204,8 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
                                     : linear_one_kernel<LG_CU_ANY, false>;
     size_t smem = (size_t)ring_room(a.ring) + other;
     share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)(a.total < c->sms ? a.total : c->sms)), STREAM_THREADS, smem, a,
-           c->step);
+    launch(c, kernel, dim3((unsigned)(a.total / a.stack < c->sms ? a.total / a.stack : c->sms)),
+           STREAM_THREADS, smem, a, c->step);
     return true;
 }
 

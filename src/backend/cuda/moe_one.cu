@@ -1,10 +1,10 @@
 /*
  * backend/cuda/moe_one: routing and the mixture of experts for one row, in three launches.
  *
- * The first norms the row and multiplies it with the router. In the second every warp chooses the experts from
- * the logits for itself, while the shared expert's gate and up, which need no choice, are on their way; then it
- * multiplies gate and up of the chosen ones. The third multiplies all downs and adds them up. In between lie f32
- * values; the third quantises them for itself.
+ * The first norms the row and multiplies it with the router. In the second every warp chooses the experts
+ * from the logits for itself, while the shared expert's gate and up, which need no choice, are on their way;
+ * then it multiplies gate and up of the chosen ones. The third multiplies all downs and adds them up. In
+ * between lie f32 values; the third quantises them for itself.
  *
  * Numbers are those of route.cu and moe_few.cu, bit for bit.
  *
@@ -139,7 +139,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 
 // One warp: which experts, rank i on lane i, and their weights: the numbers of choose() in route.cuh, without
 // shared memory. n is at most 32 * N, k at most 32.
-template <int N, bool SOFTMAX> DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *weight)
+template <int N, bool SOFTMAX>
+DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *weight)
 {
     float p[N], mine = 0.0f, sum = 0.0f;
     unsigned key[N];
@@ -212,7 +213,8 @@ template <int N, bool SOFTMAX> DEV int choose_here(const lg_cu_route &r, const f
 }
 
 // Apart, because its code is long.
-static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float *logits, int lane, float *weight)
+static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float *logits, int lane,
+                                               float *weight)
 {
     return choose_here<CHOICES, true>(*r, logits, lane, weight);
 }
@@ -237,7 +239,7 @@ struct up_args {
 };
 
 #ifndef LG_UP_TELL
-#define LG_UP_TELL 4 // slots of a warp left to be asked for when the third launch is let in, which has to choose first
+#define LG_UP_TELL 4 // slots left to be asked for when the third launch is let in: it has to choose first
 #endif
 enum { UP_PAIRS = 4 }; // of a warp between two reductions
 
@@ -257,7 +259,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         end = (int)(total * (blockIdx.x + 1) / gridDim.x);
     int first_s = (int)(shared * blockIdx.x / gridDim.x) + warp,
         end_s = (int)(shared * (blockIdx.x + 1) / gridDim.x);
-    int n_s = first_s < end_s ? (end_s - first_s + STREAM_WARPS - 1) / STREAM_WARPS * slices * (PAIRS ? 1 : 2) : 0;
+    int n_s =
+        first_s < end_s ? (end_s - first_s + STREAM_WARPS - 1) / STREAM_WARPS * slices * (PAIRS ? 1 : 2) : 0;
     int n = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS * slices : 0;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
@@ -325,7 +328,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                     if (PAIRS)
                         slice_dot2<t.type>(slot, n_runs, skew, x, lane, &v[0], &v[1]);
                     else
-                        push(v, slice_dot<t.type>(slot, n_runs, skew, x, lane, v[0])); // v[1] is now the first
+                        // v[1] is now the first
+                        push(v, slice_dot<t.type>(slot, n_runs, 0, n_runs, skew, x, lane, v[0]));
                 });
                 slots.done(get_any);
             }
@@ -344,8 +348,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 #pragma unroll 1
             for (int s = 0; s < n_slots; s++) {
                 unsigned skew = T == LG_Q6_K ? skew_of(a.gate, {pair % ffn, s * SLICE}) : 0;
-                slice_dot2<T>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS, lane,
-                              &v, &w);
+                slice_dot2<T>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS,
+                              lane, &v, &w);
                 slots.done(get);
             }
             push(acc, v);
@@ -378,7 +382,8 @@ struct down_args {
     const int32_t *ids;
     const float *w, *mid; // mid: [k][n_in], then of the shared expert
     float *out;
-    int k, rows, width, shared_rows; // width: lanes that share a row; shared_rows: DOWN_R of the shared expert
+    // width: lanes that share a row; shared_rows: DOWN_R of the shared expert
+    int k, rows, width, shared_rows;
     ring_plan ring;
 };
 
@@ -393,8 +398,9 @@ DEV void quantise_mid(const down_args &a, uint8_t *acts, int warp, int lane)
     auto load = [&](int piece) {
 #pragma unroll
         for (int j = 0; j < MID_BATCH; j++) // past the end the last chunk once more
-            next[j] = __ldcg((const float4 *)a.mid +
-                             min((piece + j * STEP) * CHUNKS + warp % CHUNKS, all - 1) * (NORM_CHUNK / 4) + lane);
+            next[j] =
+                __ldcg((const float4 *)a.mid +
+                       min((piece + j * STEP) * CHUNKS + warp % CHUNKS, all - 1) * (NORM_CHUNK / 4) + lane);
     };
 
     load(warp / CHUNKS);
@@ -475,7 +481,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         ask += STREAM_WARPS;
         ask_u += STREAM_WARPS;
     };
-    slots.open(smem, a.ring, warp, lane, warp < p.items ? (p.items - warp + STREAM_WARPS - 1) / STREAM_WARPS : 0, 0);
+    slots.open(smem, a.ring, warp, lane,
+               warp < p.items ? (p.items - warp + STREAM_WARPS - 1) / STREAM_WARPS : 0, 0);
     slots.fill(RING_MOST, get);
     stream_wait();
     if (!a.route.router && lane < a.k && any)
@@ -503,7 +510,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                     unsigned skew = T == LG_Q6_K ? skew_of(a.routed, {row, 0}) : 0;
 #pragma unroll
                     for (int r = 0; r < DOWN_R; r++)
-                        v[r] = dot_raw<T>(take<T>(slot, all, r * side + at_row, runs, j, skew), x, lane & 7, v[r]);
+                        v[r] = dot_raw<T>(take<T>(slot, all, r * side + at_row, runs, j, skew), x, lane & 7,
+                                          v[r]);
                 } else {
                     int all = p.unit_s * runs, row = p.row0 + (item - routed) * p.unit_s;
                     by_type<S>(a.shared.type, [&](auto t) {
@@ -511,8 +519,9 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 #pragma unroll
                         for (int r = 0; r < DOWN_R; r++)
                             if (r < a.shared_rows)
-                                v[r] = dot_raw<t.type>(take<t.type>(slot, all, r * side + at_row, runs, j, skew), x,
-                                                       lane & 7, v[r]);
+                                v[r] =
+                                    dot_raw<t.type>(take<t.type>(slot, all, r * side + at_row, runs, j, skew),
+                                                    x, lane & 7, v[r]);
                     });
                 }
             }
@@ -574,7 +583,8 @@ static int slice_runs(const lg_cu_mat *m)
 static ring_plan plan_up(const lg_cu *c, const lg_cu_mat *gate, const lg_cu_ffn *shared)
 {
     int slot = 2 * rows_bytes(gate->type, slice_runs(gate));
-    int other = shared && shared->gate.type != gate->type ? rows_bytes(shared->gate.type, slice_runs(gate)) : 0;
+    int other =
+        shared && shared->gate.type != gate->type ? rows_bytes(shared->gate.type, slice_runs(gate)) : 0;
 
     return plan_ring(c, slot > other ? slot : other, act_room(gate->n_in));
 }

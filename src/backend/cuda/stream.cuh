@@ -1,20 +1,21 @@
 /*
  * backend/cuda/stream: one activation row times weights in planes: the inner loop of decoding.
  *
- * A block of STREAM_WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot holds a
- * row, a slice of one of at most SLICE runs, or several short rows. One lane asks for a slot: a bulk copy a plane,
- * whose end a barrier in shared memory tells (before sm_90 all lanes copy, with cp.async); so the loop has no
- * addresses. A ring is filled before the kernel before has finished, so that the memory never waits for
- * arithmetic or for a launch. The activations of the block are in shared memory too: copied, or made by the norm
- * in front of the product (norm_in), which every block repeats for itself.
+ * A block of STREAM_WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot
+ * holds a row, a slice of one of at most SLICE runs, or several short rows. One lane asks for a slot: a bulk
+ * copy a plane, whose end a barrier in shared memory tells (before sm_90 all lanes copy, with cp.async); so
+ * the loop has no addresses. A ring is filled before the kernel before has finished, so that the memory never
+ * waits for arithmetic or for a launch. The activations of the block are in shared memory too: copied, or
+ * made by the norm in front of the product (norm_in), which every block repeats for itself.
  *
  * The sums are those of gemv.cuh (lane l: runs l, l + width, ...; then warp_sum's pairing), so that a row has
  * the same bits in steps of several rows.
  *
  * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first
- * drains its own), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared memory.
- * The next kernel is let in when a warp has asked for its last bytes (ring.tell), not sooner: its copies are to
- * fill the time in which this one has nothing left to ask for. streams() and plan_ring() say what fits.
+ * drains its own), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared
+ * memory. The next kernel is let in when a warp has asked for its last bytes (ring.tell), not sooner: its
+ * copies are to fill the time in which this one has nothing left to ask for. streams() and plan_ring() say
+ * what fits.
  */
 #ifndef LG_BACKEND_CUDA_STREAM_CUH
 #define LG_BACKEND_CUDA_STREAM_CUH
@@ -109,10 +110,10 @@ DEV void bar_wait(unsigned bar, unsigned parity)
 DEV void copy_range(unsigned to, const uint8_t *from, unsigned bytes, unsigned bar, int lane)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     to),
-                 "l"(from), "r"(bytes), "r"(bar)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(bar)
+        : "memory");
 #else
     for (unsigned i = (unsigned)lane * 16; i < bytes; i += 512)
         copy16(to + i, from + i);
@@ -121,8 +122,8 @@ DEV void copy_range(unsigned to, const uint8_t *from, unsigned bytes, unsigned b
 
 /* ---- rows in slots ---- */
 
-/* Bytes of n runs (a multiple of 8), whole rows or a slice of one: planes one behind the other, as in layout.cu;
- * the f16 of Q6_K, which are aligned to two bytes, with what surrounds them. */
+/* Bytes of n runs (a multiple of 8), whole rows or a slice of one: planes one behind the other, as in
+ * layout.cu; the f16 of Q6_K, which are aligned to two bytes, with what surrounds them. */
 static __host__ __device__ constexpr int rows_bytes(int type, int n)
 {
     return type == LG_Q8_0   ? 34 * n
@@ -160,8 +161,8 @@ DEV const uint8_t *plane_at(const uint8_t *p, int row, int pitch, int off)
 
 /* n runs of the matrix at p, from `at` on, to a slot. whole: these are whole rows. */
 template <int T>
-DEV void copy_rows(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, place at, int n, bool whole,
-                   int lane)
+DEV void copy_rows(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, place at, int n,
+                   bool whole, int lane)
 {
     unsigned u = (unsigned)n;
 
@@ -210,8 +211,8 @@ DEV void fetch(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, 
 
 /* The same of two matrices of one shape, one behind the other. */
 template <int T>
-DEV void fetch_pair(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, const uint8_t *q, place at,
-                    int n, bool whole, int lane)
+DEV void fetch_pair(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, const uint8_t *q,
+                    place at, int n, bool whole, int lane)
 {
     if (copies(lane)) {
         bar_expect(bar, 2 * copied_bytes<T>(m, at, n));
@@ -326,7 +327,8 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
         for (int w = 0; w < 8; w++)
             t.q[w] |= (int)((r.c >> w & 0x01010101) << 4);
     }
-    int lo = dot16(t.q[0], t.q[1], t.q[2], t.q[3], a.q0, 0), hi = dot16(t.q[4], t.q[5], t.q[6], t.q[7], a.q1, 0);
+    int lo = dot16(t.q[0], t.q[1], t.q[2], t.q[3], a.q0, 0),
+        hi = dot16(t.q[4], t.q[5], t.q[6], t.q[7], a.q1, 0);
     if (T == LG_Q6_K) {
         float f = half_bits(r.d);
         lo -= 32 * (int)(short)(a.sums & 0xFFFF);
@@ -340,15 +342,16 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
 
 /* ---- slots times activations ---- */
 
-/* A slot with one slice of n runs; acts: of the slice. */
+/* Row `row` of a slot of `all` runs, n of a row; acts: of these n. */
 template <int T, int PIECES>
-DEV float pieces_dot(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float acc)
+DEV float pieces_dot(const uint8_t *slot, int all, int row, int n, unsigned skew, const uint8_t *acts,
+                     int lane, float acc)
 {
     raw_run<T> r[PIECES];
 
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
-        r[j] = take<T>(slot, n, 0, n, j * 32 + lane, skew);
+        r[j] = take<T>(slot, all, row, n, j * 32 + lane, skew);
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
         acc = dot_raw<T>(r[j], act_of(acts + j * ACT_PIECE, lane), lane & 7, acc);
@@ -356,21 +359,23 @@ DEV float pieces_dot(const uint8_t *slot, int n, unsigned skew, const uint8_t *a
 }
 
 template <int T>
-DEV float slice_dot(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float acc)
+DEV float slice_dot(const uint8_t *slot, int all, int row, int n, unsigned skew, const uint8_t *acts,
+                    int lane, float acc)
 {
     if (n == 96)
-        return pieces_dot<T, 3>(slot, 96, skew, acts, lane, acc);
+        return pieces_dot<T, 3>(slot, all, row, 96, skew, acts, lane, acc);
     if (n == 64)
-        return pieces_dot<T, 2>(slot, 64, skew, acts, lane, acc);
+        return pieces_dot<T, 2>(slot, all, row, 64, skew, acts, lane, acc);
 #pragma unroll 1
     for (int j = lane; j < n; j += 32)
-        acc = dot_raw<T>(take<T>(slot, n, 0, n, j, skew), act_of(acts, j), lane & 7, acc);
+        acc = dot_raw<T>(take<T>(slot, all, row, n, j, skew), act_of(acts, j), lane & 7, acc);
     return acc;
 }
 
-/* The same of two rows, as fetch_pair left them. */
+/* Two rows, as fetch_pair left them. */
 template <int T, int PIECES>
-DEV void pieces_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v, float *w)
+DEV void pieces_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v,
+                     float *w)
 {
 #pragma unroll
     for (int j = 0; j < PIECES; j++) {
@@ -383,14 +388,15 @@ DEV void pieces_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *a
 }
 
 template <int T>
-DEV void slice_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v, float *w)
+DEV void slice_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v,
+                    float *w)
 {
     if (n == 96)
         return pieces_dot2<T, 3>(slot, 96, skew, acts, lane, v, w);
     if (n == 64)
         return pieces_dot2<T, 2>(slot, 64, skew, acts, lane, v, w);
-    *v = slice_dot<T>(slot, n, skew, acts, lane, *v);
-    *w = slice_dot<T>(slot + rows_bytes(T, n), n, skew, acts, lane, *w);
+    *v = slice_dot<T>(slot, n, 0, n, skew, acts, lane, *v);
+    *w = slice_dot<T>(slot + rows_bytes(T, n), n, 0, n, skew, acts, lane, *w);
 }
 
 /* The whole block: a quantised row of n runs from global memory. */
@@ -445,8 +451,8 @@ template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
     return index;
 }
 
-/* v goes behind the values, the first one goes: so that a loop that collects values need not be unrolled (code
- * that is run once a launch has to come from memory first). */
+/* v goes behind the values, the first one goes: so that a loop that collects values need not be unrolled
+ * (code that is run once a launch has to come from memory first). */
 template <int N> DEV void push(float (&values)[N], float v)
 {
 #pragma unroll
@@ -475,9 +481,9 @@ DEV void norm_weights(norm_part &t, const lg_cu_normed &a)
     }
 }
 
-/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h`, where these are not NULL. sums:
- * a float for each 128 columns. store: x + delta, h and the quantised row also go to global memory, for whoever
- * else wants them. Ends with a barrier. */
+/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h`, where these are not NULL.
+ * sums: a float for each 128 columns. store: x + delta, h and the quantised row also go to global memory, for
+ * whoever else wants them. Ends with a barrier. */
 DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums, bool store)
 {
     int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK;
@@ -562,8 +568,8 @@ static __host__ __device__ __forceinline__ int ring_room(ring_plan p)
     return STREAM_WARPS * p.depth * (p.slot + 8);
 }
 
-/* A warp's items in turn through its slots. get(slot, barrier) asks for the next item, on all lanes. `ahead` of
- * them are asked for and not done with, `left` are still to be asked for. */
+/* A warp's items in turn through its slots. get(slot, barrier) asks for the next item, on all lanes. `ahead`
+ * of them are asked for and not done with, `left` are still to be asked for. */
 struct ring {
     const uint8_t *first;
     unsigned slots, bars; // shared addresses of the warp's first slot and barrier
@@ -572,7 +578,8 @@ struct ring {
     int tell; // the next kernel is let in when so few are left to be asked for; -1: it has been
 
     // smem: rings of all warps, then their barriers. n items will come.
-    __device__ __forceinline__ void open(const uint8_t *smem, ring_plan p, int warp, int lane, int n, int tell_at)
+    __device__ __forceinline__ void open(const uint8_t *smem, ring_plan p, int warp, int lane, int n,
+                                         int tell_at)
     {
         first = smem + warp * p.depth * p.slot;
         slots = shared_at(first);
