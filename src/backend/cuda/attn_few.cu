@@ -367,7 +367,7 @@ DEV void cluster_wait(void)
 }
 
 // The shared address `at` in block `rank` of the cluster.
-DEV unsigned shared_of(unsigned at, unsigned rank)
+[[maybe_unused]] DEV unsigned shared_of(unsigned at, unsigned rank)
 {
     unsigned r = at;
 #if __CUDA_ARCH__ >= 900
@@ -376,7 +376,7 @@ DEV unsigned shared_of(unsigned at, unsigned rank)
     return r;
 }
 
-DEV void send4(unsigned to, float4 v)
+[[maybe_unused]] DEV void send4(unsigned to, float4 v)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z),

@@ -104,12 +104,15 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
     ring slots;
-    int ask = first, slice = 0;
+    int ask = first, slice = 0, part_now = 0; // parts come in order
     norm_part norm;
 
     auto get = [&](unsigned to, unsigned bar) {
         int row = ask << two;
-        const lg_cu_mat &m = a.part[one_part(a, &row)].w;
+        while (part_now + 1 < a.n_parts && row >= a.part[part_now + 1].first_group)
+            part_now++;
+        const lg_cu_mat &m = a.part[part_now].w;
+        row -= a.part[part_now].first_group;
         by_type<T>(m.type, [&](auto t) {
             fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE},
                           a.stack * min((int)SLICE, runs - slice * SLICE), slices == 1, lane);

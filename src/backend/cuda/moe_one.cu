@@ -264,14 +264,20 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     int n = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS * slices : 0;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
-    int e = first / ffn, ask = first % ffn, ask_s = first_s, slice = 0, second = 0;
+    int e = first / ffn, ask = first % ffn, ask_s = first_s, slice = 0, second = 0, e_now = -1;
+    const uint8_t *gate_now = NULL, *up_now = NULL; // of the expert in turn, e_now
     ring slots;
 
     auto get = [&](unsigned to, unsigned bar) {
         const place at = {ask, slice * SLICE};
-        int e_now = __shfl_sync(0xFFFFFFFFu, mine, e);
-        fetch_pair<T>(to, bar, a.gate, matrix_at(a.gate, e_now), matrix_at(a.up, e_now), at,
-                      min((int)SLICE, runs - at.run), slices == 1, lane);
+        if (e != e_now) {
+            int expert = __shfl_sync(0xFFFFFFFFu, mine, e);
+            e_now = e;
+            gate_now = matrix_at(a.gate, expert);
+            up_now = matrix_at(a.up, expert);
+        }
+        fetch_pair<T>(to, bar, a.gate, gate_now, up_now, at, min((int)SLICE, runs - at.run), slices == 1,
+                      lane);
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? STREAM_WARPS : 0;
         for (; ask >= ffn; ask -= ffn)
