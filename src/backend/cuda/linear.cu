@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.n_in / 32,
+    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.n_in / 32,
         slices = (runs + SLICE - 1) / SLICE, two = a.stack - 1; // a shift
     unsigned blocks = gridDim.x, total = (unsigned)(a.total >> two);
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);

@@ -105,7 +105,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // the row, sums of the norm
     __shared__ float part[ROUNDS][STREAM_WARPS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int lane = threadIdx.x % 32, warp = warp_index();
     float *h = (float *)smem, *sums = h + a.n_in;
     bool any = step_rows(step, a.rows) > 0;
     eight w[AHEAD];
@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 {
     constexpr bool PAIRS = S == T;
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised row
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.gate.n_in / 32,
+    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.gate.n_in / 32,
         slices = (runs + SLICE - 1) / SLICE;
     int ffn = a.gate.n_out, mine = 0;
     unsigned total = (unsigned)(a.k * ffn), shared = (unsigned)a.n_shared;
@@ -457,7 +457,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised rows, results
     __shared__ float weights[32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, runs = a.routed.n_in / 32, side = 32 / a.width;
+    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.routed.n_in / 32, side = 32 / a.width;
     int at_run = lane % a.width, at_row = lane / a.width;
     const down_plan p = plan_down(a);
     int routed = a.k * p.units;

@@ -41,6 +41,13 @@ enum {
     SLICE_ACTS = SLICE / 32 * ACT_PIECE,
 };
 
+/* The warp of this thread; from a shuffle, so that the compiler knows it, and what follows from it, to be the
+ * same on all lanes: addresses of bulk copies must be, and cost a loop each otherwise. */
+DEV int warp_index(void)
+{
+    return __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / 32, 0);
+}
+
 /* ---- copies to shared memory ---- */
 
 DEV unsigned shared_at(const void *p)
