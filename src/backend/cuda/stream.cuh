@@ -67,6 +67,11 @@ DEV void copy16_if(unsigned to, const void *from, bool yes) // or zeros
                  : "memory");
 }
 
+DEV void copy4(unsigned to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
 DEV void copies_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
