@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     int units = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS : 0;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
-    ring slots;
+    row_ring slots;
     int ask = first, slice = 0, part_now = 0; // parts come in order
     norm_part norm;
 

@@ -266,7 +266,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     bool any = step_rows(step, a.rows) > 0;
     int e = first / ffn, ask = first % ffn, ask_s = first_s, slice = 0, second = 0, e_now = -1;
     const uint8_t *gate_now = NULL, *up_now = NULL; // of the expert in turn, e_now
-    ring slots;
+    row_ring slots;
 
     auto get = [&](unsigned to, unsigned bar) {
         const place at = {ask, slice * SLICE};
@@ -469,7 +469,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                : lane < a.k && any ? __ldcg(&a.ids[lane])
                                    : 0;
     int ask = warp, ask_e = 0, ask_u = warp;
-    ring slots;
+    row_ring slots;
 
     auto get = [&](unsigned to, unsigned bar) {
         for (; ask_e < a.k && ask_u >= p.units; ask_u -= p.units)

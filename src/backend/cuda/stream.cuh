@@ -67,11 +67,6 @@ DEV void copy16_if(unsigned to, const void *from, bool yes) // or zeros
                  : "memory");
 }
 
-DEV void copy4(unsigned to, const void *from)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-
 DEV void copies_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -582,7 +577,7 @@ static __host__ __device__ __forceinline__ int ring_room(ring_plan p)
 
 /* A warp's items in turn through its slots. get(slot, barrier) asks for the next item, on all lanes. `ahead`
  * of them are asked for and not done with, `left` are still to be asked for. */
-struct ring {
+struct row_ring {
     const uint8_t *first;
     unsigned slots, bars; // shared addresses of the warp's first slot and barrier
     int slot, depth, at, ahead, left;
