@@ -139,6 +139,9 @@ typedef struct lg_cu_part {
 } lg_cu_part;
 /* acts: x quantised */
 void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts);
+/* linear_few.cu: the same for several rows; the parts that it does not take go to rest: how many. */
+int lg_cu_linear_few(lg_cu *c, const lg_cu_acts *acts, lg_rows kind, const lg_cu_part *parts, int n_parts,
+                     lg_cu_part *rest);
 /* One row, a norm and its products in one launch; false: not these, nothing was done. */
 bool lg_cu_normed_gemv(lg_cu *c, const lg_cu_normed *x, const lg_cu_part *parts, int n_parts);
 /* gemm.cu: any number of rows */
@@ -173,6 +176,8 @@ typedef struct lg_cu_moe {
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
+/* moe_tiles.cu: 2 to LG_CU_EXACT_ROWS rows, types in planes; false: not these, nothing was done. */
+bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
 /* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL:
  * h is, and is quantised in c->acts); false: not these, nothing was done. */
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm);

@@ -2,8 +2,8 @@
  * backend/cuda/linear: products of at most LG_CU_EXACT_ROWS rows, bound by the bandwidth of the memory.
  *
  * Up to four matrices that share their input are one launch. One activation row: stream.cuh, with the norm in
- * front of it where there is one. Several: a warp computes two weight rows times all of them, and asks for
- * its first weights while the kernel before still runs.
+ * front of it where there is one. Several: linear_few.cu; for the types and shapes that it does not take, a warp
+ * computes two weight rows times all of them, and asks for its first weights while the kernel before still runs.
  */
 #include "backend/cuda/stream.cuh"
 
@@ -234,10 +234,17 @@ template <int COLS> static void run(lg_cu *c, linear_args &a, bool any)
 void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts)
 {
     linear_args a = {};
+    lg_cu_part rest[LG_CU_PARTS];
     int rows = bucket_rows(c, x->rows);
     bool any = false;
 
     if (rows == 1 && run_one(c, NULL, acts, x->rows, parts, n_parts))
+        return;
+    if (rows > 1) {
+        n_parts = lg_cu_linear_few(c, acts, x->rows, parts, n_parts, rest);
+        parts = rest;
+    }
+    if (n_parts == 0)
         return;
     for (int p = 0; p < n_parts; p++) {
         a.part[p] = parts[p];

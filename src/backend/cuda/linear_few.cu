@@ -1,0 +1,132 @@
+/*
+ * backend/cuda/linear_few: products of 2 to LG_CU_EXACT_ROWS rows with weights in planes (few.cuh).
+ *
+ * A block a multiprocessor, with its share of all tiles and the rows in shared memory. Where those have no
+ * room, as of sixteen rows of 9,216, launches take some rows each.
+ */
+#include "backend/cuda/few.cuh"
+
+enum { LINEAR_WARPS = 16 };
+
+// Bytes of a warp's ring: three quads of Q8_0, or two where the rows need the room.
+static __host__ __device__ constexpr int linear_ring(int pairs)
+{
+    return pairs == 8 ? 4352 : 6528;
+}
+
+struct few_args {
+    lg_cu_part part[LG_CU_PARTS]; // first_group: the first tile, counted through all parts
+    int n_parts, n_tiles, n_in, first, rows; // first: of the rows that this launch takes
+    lg_cu_acts acts;
+};
+
+template <int T, int PAIRS>
+static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
+    linear_few_kernel(__grid_constant__ const few_args a, const lg_cu_step *step)
+{
+    extern __shared__ __align__(128) uint8_t smem[]; // rows, sums, rings
+    unsigned blocks = gridDim.x, total = (unsigned)a.n_tiles;
+    int first = (int)(total * blockIdx.x / blocks), end = (int)(total * (blockIdx.x + 1) / blocks);
+    int index, teams, n_rows = -1;
+    uint8_t *parts = smem + PAIRS * pair_bytes(a.n_in), *rings = parts + LINEAR_WARPS / SHARERS * PAIRS * PART_BYTES;
+    uint8_t *mine = rings + threadIdx.x / 32 * linear_ring(PAIRS);
+    few_team team = team_of<PAIRS>(parts, few_sharers(a.n_in), &index, &teams);
+
+    auto ready = [&] {
+        if (n_rows >= 0)
+            return;
+        pdl_wait();
+        n_rows = max(0, min(step_rows(step, a.rows) - a.first, 2 * PAIRS));
+        copy_tokens(smem, a.acts.q, a.acts.meta, a.n_in, n_rows, [&](int token) { return a.first + token; });
+        __syncthreads();
+    };
+    for (int p = 0; p < a.n_parts; p++) {
+        const lg_cu_part &part = a.part[p];
+        int from = max(first, part.first_group),
+            to = min(end, part.first_group + (part.w.n_out + TILE_ROWS - 1) / TILE_ROWS);
+        if (from >= to) // for all of the block
+            continue;
+        int tile0 = from - part.first_group + index, n = (to - from - index + teams - 1) / teams;
+        auto row_of = [&](int i) { // the last tile may have rows of the one before
+            return min((tile0 + i * teams) * TILE_ROWS, part.w.n_out - TILE_ROWS);
+        };
+        auto place = [&](int i) {
+            few_place at = {part.w.p, row_of(i)};
+            return at;
+        };
+        auto put = [&](int i, int r, int token, float sum) {
+            if (token < n_rows)
+                part.y[(size_t)(a.first + token) * (size_t)part.y_stride + (size_t)(row_of(i) + r)] =
+                    sum * part.w.scale;
+        };
+        few_tiles<T, PAIRS, linear_ring(PAIRS)>(part.w, max(n, 0), shared_at(smem), mine, team, place, ready, put);
+    }
+}
+
+static size_t few_smem(int pairs, int n_in)
+{
+    return (size_t)pairs * (pair_bytes(n_in) + LINEAR_WARPS / SHARERS * PART_BYTES) +
+           (size_t)(LINEAR_WARPS * linear_ring(pairs));
+}
+
+template <int T, int PAIRS> static void run(lg_cu *c, few_args &a, int rows)
+{
+    size_t smem = few_smem(PAIRS, a.n_in);
+    dim3 grid((unsigned)(a.n_tiles < c->sms ? a.n_tiles : c->sms));
+    auto kernel = linear_few_kernel<T, PAIRS>;
+
+    share_sm(c, kernel, smem);
+    for (a.first = 0; a.first < rows; a.first += 2 * PAIRS)
+        launch(c, kernel, grid, 32 * LINEAR_WARPS, smem, a, c->step);
+}
+
+template <int T> static void run_pairs(lg_cu *c, few_args &a, int pairs, int rows)
+{
+    switch (pairs) {
+    case 8: run<T, 8>(c, a, rows); break;
+    case 4: run<T, 4>(c, a, rows); break;
+    case 2: run<T, 2>(c, a, rows); break;
+    default: run<T, 1>(c, a, rows); break;
+    }
+}
+
+// The parts of one type.
+static void run_type(lg_cu *c, few_args &a, int type, const lg_cu_part *parts, int n_parts, int pairs, int rows)
+{
+    a.n_parts = a.n_tiles = 0;
+    for (int p = 0; p < n_parts; p++) {
+        if (parts[p].w.type != type || !few_takes(&parts[p].w))
+            continue;
+        a.part[a.n_parts] = parts[p];
+        a.part[a.n_parts++].first_group = a.n_tiles;
+        a.n_tiles += ceil_div(parts[p].w.n_out, TILE_ROWS);
+    }
+    if (a.n_parts == 0)
+        return;
+    if (type == LG_Q8_0)
+        run_pairs<LG_Q8_0>(c, a, pairs, rows);
+    else if (type == LG_Q4_K)
+        run_pairs<LG_Q4_K>(c, a, pairs, rows);
+    else
+        run_pairs<LG_Q6_K>(c, a, pairs, rows);
+}
+
+int lg_cu_linear_few(lg_cu *c, const lg_cu_acts *acts, lg_rows kind, const lg_cu_part *parts, int n_parts,
+                     lg_cu_part *rest)
+{
+    static const int types[] = {LG_Q8_0, LG_Q4_K, LG_Q6_K};
+    few_args a = {};
+    int rows = bucket_rows(c, kind), pairs = rows > 8 ? 8 : rows > 4 ? 4 : rows > 2 ? 2 : 1, n_rest = 0, n_in = parts[0].w.n_in;
+
+    a.n_in = n_in;
+    a.rows = kind;
+    a.acts = *acts;
+    while (pairs > 0 && few_smem(pairs, n_in) > (size_t)c->smem)
+        pairs /= 2;
+    for (int p = 0; p < n_parts; p++)
+        if (pairs == 0 || !few_takes(&parts[p].w))
+            rest[n_rest++] = parts[p];
+    for (int t = 0; t < 3 && pairs > 0; t++)
+        run_type(c, a, types[t], parts, n_parts, pairs, rows);
+    return n_rest;
+}
