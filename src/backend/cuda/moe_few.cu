@@ -240,10 +240,10 @@ void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *m)
 {
     int rows = bucket_rows(c, m->h.rows);
     moe_args a = {};
-    if (lg_cu_moe_tiles(c, m))
-        return;
     bool any = is_other(m->routed) || is_other(m->shared);
 
+    if (lg_cu_moe_tiles(c, m))
+        return;
     a.has_routed = m->routed != NULL;
     a.has_shared = m->shared != NULL;
     if (m->routed)
