@@ -153,12 +153,14 @@ void gpu_case_layer(gpu *g)
         {512, 256, 8, 2, {LG_Q4_0, LG_Q4_0, LG_Q8_0, LG_F16, LG_F16, LG_Q8_0, LG_F32, LG_Q8_0}},
     };
 
+    static const int rows[] = {16, 7, 4, 3, 2, 9, 5};
+
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         layer l = {.hidden = shapes[i].hidden,
                    .ffn = shapes[i].ffn,
                    .n_expert = shapes[i].n_expert,
                    .k = shapes[i].k,
-                   .rows = (int)(2 + i % 3)};
+                   .rows = rows[i]};
         kc_label(&g->k, "layer/hidden %d ffn %d %s, %s", l.hidden, l.ffn,
                  lg_qtype_get((uint32_t)shapes[i].t[0])->name, lg_qtype_get((uint32_t)shapes[i].t[3])->name);
         layer_once(g, &l, shapes[i].t);

@@ -127,6 +127,89 @@ void gpu_case_linear(gpu *g)
     }
 }
 
+/* Rows [first, first + n) of the product of 16 rows, in a step of their own, have the same bits. */
+static void check_width(gpu *g, const dev *x, const dev *all, const wt *w, int n_parts, int first, int n)
+{
+    dev y[LG_PARTS_MAX];
+    lg_part part[LG_PARTS_MAX];
+    lg_tensor xr = x->t;
+    lg_step s = {.n_rows = n};
+
+    xr.p += (size_t)first * (size_t)xr.stride;
+    for (int p = 0; p < n_parts; p++) {
+        y[p] = dev_new(g, n, w[p].w.n_out, LG_ROWS_STEP);
+        part[p] = (lg_part){y[p].t, &w[p].w};
+    }
+    gpu_begin(g, &s);
+    g->b->ops->linear(g->b, &xr, part, n_parts);
+    gpu_end(g);
+    for (int p = 0; p < n_parts; p++) {
+        dev_fetch(g, &y[p]);
+        for (int r = 0; r < n; r++)
+            if (!kc_check(&g->k,
+                          memcmp(dev_row(&y[p], r), dev_row(&all[p], first + r),
+                                 (size_t)w[p].w.n_out * sizeof(float)) == 0,
+                          "part %d row %d has other bits in a step of %d", p, first + r, n))
+                break;
+        dev_check_pad(g, &y[p], "linear");
+        dev_free(g, &y[p]);
+    }
+}
+
+// Widths of verification: every bucket, full and not, at every place among 16 rows.
+static void linear_widths(gpu *g, int n_in, const lg_qtype *types, const int *n_out, int n_parts)
+{
+    static const int widths[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16};
+    dev x = dev_random(g, EXACT_ROWS, n_in, LG_ROWS_STEP, 0), y[LG_PARTS_MAX];
+    wt w[LG_PARTS_MAX];
+    lg_part part[LG_PARTS_MAX];
+    lg_step s = {.n_rows = EXACT_ROWS};
+
+    for (int p = 0; p < n_parts; p++) {
+        w[p] = wt_random(g, types[p], LG_USE_LINEAR, n_in, n_out[p], 1, 0);
+        y[p] = dev_new(g, EXACT_ROWS, n_out[p], LG_ROWS_STEP);
+        part[p] = (lg_part){y[p].t, &w[p].w};
+    }
+    gpu_begin(g, &s);
+    g->b->ops->linear(g->b, &x.t, part, n_parts);
+    gpu_end(g);
+    for (int p = 0; p < n_parts; p++) {
+        dev_fetch(g, &y[p]);
+        check_linear(g, &x, &y[p], &w[p], EXACT_ROWS);
+    }
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        check_width(g, &x, y, w, n_parts, kc_int(&g->k, 0, EXACT_ROWS - widths[i]), widths[i]);
+    for (int p = 0; p < n_parts; p++) {
+        dev_free(g, &y[p]);
+        wt_free(g, &w[p]);
+    }
+    dev_free(g, &x);
+}
+
+void gpu_case_widths(gpu *g)
+{
+    static const struct {
+        int n_in, n_out[4];
+        lg_qtype t[4];
+    } shapes[] = {
+        {3072, {400, 48, 33, 72}, {LG_Q8_0, LG_Q8_0, LG_Q8_0, LG_Q8_0}},  // S: with the gate of the heads
+        {2048, {200, 40, 40, 5}, {LG_Q4_K, LG_Q4_K, LG_Q6_K, LG_Q4_K}},   // XS
+        {9216, {150, 16, 17, 15}, {LG_Q8_0, LG_Q4_K, LG_Q6_K, LG_Q8_0}},  // sixteen rows have no room
+        {12288, {64, 16, 31, 32}, {LG_Q8_0, LG_Q4_K, LG_Q6_K, LG_Q5_K}},
+        {128, {20, 16, 100, 3}, {LG_Q8_0, LG_Q8_0, LG_Q8_0, LG_Q8_0}},    // one warp a tile
+        {256, {20, 40, 100, 3}, {LG_Q4_K, LG_Q6_K, LG_Q8_0, LG_F32}},
+        {640, {20, 16, 50, 90}, {LG_Q8_0, LG_Q8_0, LG_Q8_0, LG_Q4_0}},    // warps without a quad
+        {768, {60, 40, 20, 33}, {LG_Q4_K, LG_Q6_K, LG_Q8_0, LG_Q5_K}},
+    };
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int parts = 1; parts <= 4; parts += 3) {
+            kc_label(&g->k, "widths/%s n_in %d parts %d", lg_qtype_get((uint32_t)shapes[i].t[0])->name,
+                     shapes[i].n_in, parts);
+            linear_widths(g, shapes[i].n_in, shapes[i].t, shapes[i].n_out, parts);
+        }
+}
+
 /* ---- moe ---- */
 
 typedef struct moe_run {
@@ -237,12 +320,39 @@ static void run_moe(gpu *g, const moe_run *m, bool routed, bool shared, int firs
     g->b->ops->release(g->b, &w);
 }
 
+// Rows of the step m->out in steps of other widths: the same bits.
+static void moe_widths(gpu *g, const moe_run *m, bool routed, bool shared)
+{
+    static const int widths[] = {2, 3, 4, 5, 8, 9, 15};
+
+    for (size_t i = 0; i < sizeof widths / sizeof *widths && widths[i] < m->rows; i++) {
+        int n = widths[i], first = kc_int(&g->k, 0, m->rows - n);
+        dev some = dev_new(g, n, m->hidden, LG_ROWS_STEP);
+        run_moe(g, m, routed, shared, first, n, &some);
+        dev_fetch(g, &some);
+        for (int r = 0; r < n; r++)
+            if (!kc_check(&g->k,
+                          memcmp(dev_row(&some, r), dev_row(&m->out, first + r),
+                                 (size_t)m->hidden * sizeof(float)) == 0,
+                          "row %d of %d has other bits in a step of %d", first + r, m->rows, n))
+                break;
+        dev_check_pad(g, &some, "moe");
+        dev_free(g, &some);
+    }
+}
+
 static void moe_once(gpu *g, moe_run *m, const lg_qtype *types, bool routed, bool shared)
 {
     m->ids = malloc((size_t)(m->rows * m->k) * sizeof *m->ids);
     m->weight = malloc((size_t)(m->rows * m->k) * sizeof *m->weight);
     LG_ASSERT(m->ids && m->weight);
     random_routes(g, m);
+    for (int r = 0; r < m->rows && m->rows == EXACT_ROWS; r += 2) { // an expert that many rows want
+        int32_t *id = m->ids + r * m->k, had = id[0];
+        for (int i = 1; i < m->k; i++)
+            id[i] = id[i] == 0 ? had : id[i];
+        id[0] = 0;
+    }
     m->h = dev_random(g, m->rows, m->hidden, LG_ROWS_STEP, 0);
     m->out = dev_new(g, m->rows, m->hidden, LG_ROWS_STEP);
     for (int i = 0; i < 3 && routed; i++)
@@ -264,6 +374,7 @@ static void moe_once(gpu *g, moe_run *m, const lg_qtype *types, bool routed, boo
         kc_check(&g->k, memcmp(one.host, dev_row(&m->out, r), (size_t)m->hidden * sizeof(float)) == 0,
                  "row %d of %d has other bits alone", r, m->rows);
         dev_free(g, &one);
+        moe_widths(g, m, routed, shared);
     }
     for (int i = 0; i < 6; i++)
         wt_free(g, &m->w[i]);
@@ -300,6 +411,18 @@ void gpu_case_moe(gpu *g)
                  lg_qtype_get((uint32_t)types[2])->name, lg_qtype_get((uint32_t)types[3])->name,
                  lg_qtype_get((uint32_t)types[4])->name, lg_qtype_get((uint32_t)types[5])->name);
         moe_once(g, &m, types, parts != 0, parts != 1);
+    }
+    static const lg_qtype files[][6] = {{LG_Q4_K, LG_Q4_K, LG_Q4_K, LG_Q8_0, LG_Q8_0, LG_Q8_0},  // S
+                                        {LG_Q4_K, LG_Q4_K, LG_Q6_K, LG_Q4_K, LG_Q4_K, LG_Q6_K},  // XS
+                                        {LG_Q6_K, LG_Q6_K, LG_Q4_K, LG_Q8_0, LG_Q8_0, LG_Q8_0},
+                                        {LG_Q8_0, LG_Q8_0, LG_Q8_0, LG_Q8_0, LG_Q8_0, LG_Q8_0}};
+    for (int i = 0; i < 8; i++) {
+        bool whole = i == 0; // the shape of S
+        moe_run m = {.hidden = whole ? 3072 : 1024, .ffn = whole ? 1024 : 256 << i % 2,
+                     .ffn_shared = whole ? 1024 : 512, .n_expert = whole ? 3 : 8, .k = whole ? 2 : 3,
+                     .rows = i < 4 ? EXACT_ROWS : 2 + i};
+        kc_label(&g->k, "moe/widths of file %d hidden %d rows %d", i % 4, m.hidden, m.rows);
+        moe_once(g, &m, files[i % 4], i != 7, true);
     }
 }
 

@@ -65,6 +65,7 @@ double product(const wt *w, int rows, int expert, int out, const double *x, doub
 void check_near(gpu *g, double got, double want, double bound, const char *what, int r, int i);
 
 void gpu_case_linear(gpu *g);
+void gpu_case_widths(gpu *g);
 void gpu_case_moe(gpu *g);
 void gpu_case_route(gpu *g);
 void gpu_case_layer(gpu *g);

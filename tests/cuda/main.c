@@ -13,9 +13,9 @@ static const struct {
     const char *name;
     void (*run)(gpu *g);
 } cases[] = {
-    {"synth", gpu_case_synth}, {"small", gpu_case_small},         {"linear", gpu_case_linear},
-    {"moe", gpu_case_moe},     {"attention", gpu_case_attention}, {"route", gpu_case_route},
-    {"layer", gpu_case_layer},
+    {"synth", gpu_case_synth},   {"small", gpu_case_small}, {"linear", gpu_case_linear},
+    {"widths", gpu_case_widths}, {"moe", gpu_case_moe},     {"attention", gpu_case_attention},
+    {"route", gpu_case_route},   {"layer", gpu_case_layer},
 };
 
 int main(int argc, char **argv)
@@ -28,7 +28,7 @@ int main(int argc, char **argv)
                      .vocab = 100352,
                      .max_head = 60,
                      .max_q_cols = 60 * 128,
-                     .max_ffn = 6144,
+                     .max_ffn = 12288,
                      .max_ffn_expert = 1024,
                      .max_expert = 256,
                      .max_k = 12,

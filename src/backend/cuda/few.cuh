@@ -1,11 +1,11 @@
 /*
- * backend/cuda/few: products of 2 to LG_CU_EXACT_ROWS rows: int8 tensor cores in the order of sums of one row.
+ * backend/cuda/few: products of 2 to LG_CU_EXACT_ROWS rows by int8 tensor cores, in the order of sums of one.
  *
  * A tile is 16 weight rows; up to eight warps share it. Quad q is the runs 4q to 4q + 3; warp w of kw takes
- * the quads w, w + kw, ... in ascending order. Lane 4g + t holds run 4q + t of rows g and g + 8 as they are
- * stored, by way of a ring in shared memory, and the B operand is diagonal: column 2r + j has the codes of run 4q + r of token j where the
- * lane's t is r, and zeros elsewhere. So the sums that come back to a lane are those of its own run with two
- * tokens, and the scales that it needs are those beside its codes.
+ * the quads w, w + kw, ... in ascending order, by way of a ring in shared memory. Lane 4g + t holds run
+ * 4q + t of rows g and g + 8 as they are stored, and the B operand is diagonal: column 2r + j has the codes
+ * of run 4q + r of token j where the lane's t is r, and zeros elsewhere. So the sums that come back to a lane
+ * are those of its own run with two tokens, and the scales that it needs are those beside its codes.
  *
  * The lane's sums of a row and a token are then gemv.cuh's sums of class 4w + t (runs that are equal modulo
  * 32); the join over warps, then over t, is warp_sum's tree. Bits are those of one row.
@@ -67,13 +67,13 @@ DEV void copy_tokens(uint8_t *to, const int8_t *q, const int4 *meta, int n_in, i
 
 /* ---- weights in a ring ---- */
 
-/* A slot holds a quad of 16 rows: codes by lane (run 4q + t of row g, then of row g + 8; Q8_0: then the second
- * halves), [row] the other planes. */
+/* A slot holds a quad of 16 rows: codes by lane (run 4q + t of row g, then of row g + 8; Q8_0: then the
+ * second halves), [row] the other planes. */
 template <int T> struct few_slot {
     enum {
         CODES = T == LG_Q8_0 ? 2048 : 1024,
-        HIGH = CODES, // Q6_K: 32 bytes a row
-        SCALES = HIGH + (T == LG_Q6_K ? 512 : 0), // 8 bytes a row; Q4_K: the block's header
+        HIGH = CODES,                                // Q6_K: 32 bytes a row
+        SCALES = HIGH + (T == LG_Q6_K ? 512 : 0),    // 8 bytes a row; Q4_K: the block's header
         BLOCK = SCALES + (T == LG_Q4_K ? 256 : 128), // Q6_K: a word with the block's scale, then where in it
         BYTES = BLOCK + (T == LG_Q6_K ? 128 : 0),
     };
@@ -89,12 +89,14 @@ DEV void put_shared(unsigned to, unsigned v)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
 }
 
-/* Where the lane copies from: codes of its run; high bits of row lane / 2; scales and block of row lane % 16. */
+/* Where the lane copies from: codes of its run; high bits of row lane / 2; scales and block of row lane % 16.
+ */
 struct few_reader {
     const uint8_t *codes, *high, *scales, *block;
 };
 
-template <int T> DEV few_reader few_reader_at(const lg_cu_mat &m, const uint8_t *p, int row0, int quad, int lane)
+template <int T>
+DEV few_reader few_reader_at(const lg_cu_mat &m, const uint8_t *p, int row0, int quad, int lane)
 {
     size_t n = (size_t)m.n_in, row = (size_t)(row0 + lane % 16);
     few_reader f = {};
@@ -153,8 +155,8 @@ DEV float few_float(int d)
 }
 
 /* d = c + 16 rows times 8 columns, 32 deep; c is c0, c1, c0, c1: a value for each column of the lane. */
-DEV void few_mma_first(int (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1,
-                       int c0, int c1)
+DEV void few_mma_first(int (&d)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                       unsigned b1, int c0, int c1)
 {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%10, %11, %10, %11};"
@@ -176,7 +178,8 @@ DEV void few_tokens(unsigned (&b)[8], unsigned at, unsigned mine)
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %9, 0;\n\t"
                  "@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%8];\n\t"
                  "@p ld.shared.v4.u32 {%4, %5, %6, %7}, [%8 + 16];\n\t}"
-                 : "+r"(b[0]), "+r"(b[1]), "+r"(b[2]), "+r"(b[3]), "+r"(b[4]), "+r"(b[5]), "+r"(b[6]), "+r"(b[7])
+                 : "+r"(b[0]), "+r"(b[1]), "+r"(b[2]), "+r"(b[3]), "+r"(b[4]), "+r"(b[5]), "+r"(b[6]),
+                   "+r"(b[7])
                  : "r"(at), "r"(mine));
 }
 
@@ -187,7 +190,8 @@ DEV float2 shared_f2(unsigned at)
     return v;
 }
 
-/* k_scales, with floats made of bits: a number of six bits below 2^23, or (six bits further up) below 2^17. */
+/* k_scales, with floats made of bits: a number of six bits below 2^23, or (six bits further up) below 2^17.
+ */
 DEV void few_k_scales(uint4 w, int run8, float *s, float *m)
 {
     int bit = 12 * run8;
@@ -198,7 +202,8 @@ DEV void few_k_scales(uint4 w, int run8, float *s, float *m)
     *m = -half_bits(w.x >> 16) * (__uint_as_float((field & 0xFC0u) | 0x48000000u) - 131072.0f);
 }
 
-/* Codes and scales of a quad as the instruction wants them: lo and hi are the halves of a run, [row][word]. */
+/* Codes and scales of a quad as the instruction wants them: lo and hi are the halves of a run, [row][word].
+ */
 template <int T> struct few_quad {
     unsigned lo[2][4], hi[2][4];
     float s[2], m[2]; // Q6_K: the scales of both halves
@@ -246,7 +251,8 @@ template <int T> DEV void few_take(few_quad<T> &k, const uint8_t *slot, int lane
 /* The quad times two tokens, whose numbers are at `meta` (planes of the lane's run); b: few_tokens. acc: rows
  * g and g + 8 of both. As stream.cuh's dot_raw, to the bit. */
 template <int T>
-DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], unsigned at, const pair_planes &p)
+DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], unsigned at,
+                 const pair_planes &p)
 {
     float2 d = shared_f2(at + p.scale);
     int v[4];
@@ -255,17 +261,20 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
         float2 sums = shared_f2(at + p.sums);
         int x = __float_as_int(sums.x), y = __float_as_int(sums.y), u[4];
         few_mma_first(v, k.lo[0][0], k.lo[1][0], k.lo[0][1], k.lo[1][1], b[0], b[1],
-                      (int)FEW_ZERO - 32 * (int)(short)(x & 0xFFFF), (int)FEW_ZERO - 32 * (int)(short)(y & 0xFFFF));
+                      (int)FEW_ZERO - 32 * (int)(short)(x & 0xFFFF),
+                      (int)FEW_ZERO - 32 * (int)(short)(y & 0xFFFF));
         few_mma_first(u, k.hi[0][0], k.hi[1][0], k.hi[0][1], k.hi[1][1], b[4], b[5],
                       (int)FEW_ZERO - 32 * (x >> 16), (int)FEW_ZERO - 32 * (y >> 16));
         few_mma(v, k.lo[0][2], k.lo[1][2], k.lo[0][3], k.lo[1][3], b[2], b[3]);
         few_mma(u, k.hi[0][2], k.hi[1][2], k.hi[0][3], k.hi[1][3], b[6], b[7]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            acc[i] = fmaf(i & 1 ? d.y : d.x, fmaf(k.m[i / 2], few_float(u[i]), k.s[i / 2] * few_float(v[i])), acc[i]);
+            acc[i] = fmaf(i & 1 ? d.y : d.x, fmaf(k.m[i / 2], few_float(u[i]), k.s[i / 2] * few_float(v[i])),
+                          acc[i]);
         return;
     }
-    few_mma_first(v, k.lo[0][0], k.lo[1][0], k.hi[0][0], k.hi[1][0], b[0], b[4], (int)FEW_ZERO, (int)FEW_ZERO);
+    few_mma_first(v, k.lo[0][0], k.lo[1][0], k.hi[0][0], k.hi[1][0], b[0], b[4], (int)FEW_ZERO,
+                  (int)FEW_ZERO);
 #pragma unroll
     for (int w = 1; w < 4; w++)
         few_mma(v, k.lo[0][w], k.lo[1][w], k.hi[0][w], k.hi[1][w], b[w], b[4 + w]);
@@ -282,7 +291,8 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
 
 /* ---- tiles ---- */
 
-/* Where a tile is: a matrix (with the shape of the others) and its first row, behind which there are TILE_ROWS. */
+/* Where a tile is: a matrix (with the shape of the others) and its first row, behind which there are
+ * TILE_ROWS. */
 struct few_place {
     const uint8_t *p;
     int row0;
@@ -318,7 +328,8 @@ template <int N> DEV void named_barrier(int threads)
     asm volatile("bar.sync %0, %1;" ::"n"(N), "r"(threads) : "memory");
 }
 
-// The team's warps: nobody goes on before all are here. (Constant names, so that a block reserves few barriers.)
+// The team's warps: nobody goes on before all are here. (Constant names, so that a block reserves few
+// barriers.)
 DEV void few_meet(const few_team &t)
 {
     int threads = 32 * t.kw;
@@ -371,18 +382,20 @@ DEV void few_join(few_team &team, const float (&acc)[PAIRS][4], int lane, Put pu
     team.count++;
 }
 
-/* n tiles, place(i) each, times the tokens of PAIRS pairs at `tokens`; slots: the warp's RING bytes. ready() is
- * called once the first weights are under way; put(tile, row, token, sum) by one lane each. */
+/* n tiles, place(i) each, times the tokens of PAIRS pairs at `tokens`; slots: the warp's RING bytes. ready()
+ * is called once the first weights are under way; put(tile, row, token, sum) by one lane each. */
 template <int T, int PAIRS, int RING, typename Place, typename Ready, typename Put>
 DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, few_team &team, Place place,
                    Ready ready, Put put)
 {
     enum { DEPTH = RING / few_slot<T>::BYTES };
-    int lane = threadIdx.x % 32, g = lane / 4, run = 4 * team.warp + lane % 4, n_in = m.n_in, quads = n_in / 128;
+    int lane = threadIdx.x % 32, g = lane / 4, run = 4 * team.warp + lane % 4, n_in = m.n_in,
+        quads = n_in / 128;
     int per_tile = team.warp < quads ? (quads - team.warp + team.kw - 1) / team.kw : 0, ask = 0, ask_tile = 0;
     unsigned mine = lane % 4 == g >> 1, pair = pair_bytes(n_in);
     pair_planes plane = planes_of(n_in);
-    unsigned codes_at = tokens + (unsigned)((g & 1) * (n_in + 16) + run * 32), meta_at = tokens + (unsigned)run * 8;
+    unsigned codes_at = tokens + (unsigned)((g & 1) * (n_in + 16) + run * 32),
+             meta_at = tokens + (unsigned)run * 8;
     unsigned b[8] = {};
     ring<DEPTH, few_slot<T>::BYTES> slots;
     few_reader from;

@@ -2,8 +2,9 @@
  * backend/cuda/linear: products of at most LG_CU_EXACT_ROWS rows, bound by the bandwidth of the memory.
  *
  * Up to four matrices that share their input are one launch. One activation row: stream.cuh, with the norm in
- * front of it where there is one. Several: linear_few.cu; for the types and shapes that it does not take, a warp
- * computes two weight rows times all of them, and asks for its first weights while the kernel before still runs.
+ * front of it where there is one. Several: linear_few.cu; for the types and shapes that it does not take, a
+ * warp computes two weight rows times all of them, and asks for its first weights while the kernel before
+ * still runs.
  */
 #include "backend/cuda/stream.cuh"
 
@@ -17,8 +18,8 @@ struct linear_args {
 };
 
 template <int COLS, int ROWS, bool ANY>
-static __global__ void __launch_bounds__(32 * WARPS) linear_kernel(__grid_constant__ const linear_args a,
-                                                                   const lg_cu_step *step)
+static __global__ void __launch_bounds__(32 * WARPS)
+    linear_kernel(__grid_constant__ const linear_args a, const lg_cu_step *step)
 {
     int lane = threadIdx.x % 32, group = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, p = 0;
     int col[COLS], row[ROWS];
@@ -199,10 +200,10 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.norm = *norm;
     else
         a.acts = *acts;
-    auto kernel = norm ? type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, true>
-                         : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, true>
-                                           : linear_one_kernel<LG_CU_ANY, true>
-                  : type == LG_Q8_0 ? linear_one_kernel<LG_Q8_0, false>
+    auto kernel = norm              ? type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, true>
+                                      : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, true>
+                                                        : linear_one_kernel<LG_CU_ANY, true>
+                               : type == LG_Q8_0 ? linear_one_kernel<LG_Q8_0, false>
                   : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, false>
                                     : linear_one_kernel<LG_CU_ANY, false>;
     size_t smem = (size_t)ring_room(a.ring) + other;

@@ -15,7 +15,7 @@ static __host__ __device__ constexpr int linear_ring(int pairs)
 }
 
 struct few_args {
-    lg_cu_part part[LG_CU_PARTS]; // first_group: the first tile, counted through all parts
+    lg_cu_part part[LG_CU_PARTS];            // first_group: the first tile, counted through all parts
     int n_parts, n_tiles, n_in, first, rows; // first: of the rows that this launch takes
     lg_cu_acts acts;
 };
@@ -28,7 +28,8 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
     unsigned blocks = gridDim.x, total = (unsigned)a.n_tiles;
     int first = (int)(total * blockIdx.x / blocks), end = (int)(total * (blockIdx.x + 1) / blocks);
     int index, teams, n_rows = -1;
-    uint8_t *parts = smem + PAIRS * pair_bytes(a.n_in), *rings = parts + LINEAR_WARPS / SHARERS * PAIRS * PART_BYTES;
+    uint8_t *parts = smem + PAIRS * pair_bytes(a.n_in),
+            *rings = parts + LINEAR_WARPS / SHARERS * PAIRS * PART_BYTES;
     uint8_t *mine = rings + threadIdx.x / 32 * linear_ring(PAIRS);
     few_team team = team_of<PAIRS>(parts, few_sharers(a.n_in), &index, &teams);
 
@@ -59,7 +60,8 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
                 part.y[(size_t)(a.first + token) * (size_t)part.y_stride + (size_t)(row_of(i) + r)] =
                     sum * part.w.scale;
         };
-        few_tiles<T, PAIRS, linear_ring(PAIRS)>(part.w, max(n, 0), shared_at(smem), mine, team, place, ready, put);
+        few_tiles<T, PAIRS, linear_ring(PAIRS)>(part.w, max(n, 0), shared_at(smem), mine, team, place, ready,
+                                                put);
     }
 }
 
@@ -91,7 +93,8 @@ template <int T> static void run_pairs(lg_cu *c, few_args &a, int pairs, int row
 }
 
 // The parts of one type.
-static void run_type(lg_cu *c, few_args &a, int type, const lg_cu_part *parts, int n_parts, int pairs, int rows)
+static void run_type(lg_cu *c, few_args &a, int type, const lg_cu_part *parts, int n_parts, int pairs,
+                     int rows)
 {
     a.n_parts = a.n_tiles = 0;
     for (int p = 0; p < n_parts; p++) {
@@ -116,7 +119,12 @@ int lg_cu_linear_few(lg_cu *c, const lg_cu_acts *acts, lg_rows kind, const lg_cu
 {
     static const int types[] = {LG_Q8_0, LG_Q4_K, LG_Q6_K};
     few_args a = {};
-    int rows = bucket_rows(c, kind), pairs = rows > 8 ? 8 : rows > 4 ? 4 : rows > 2 ? 2 : 1, n_rest = 0, n_in = parts[0].w.n_in;
+    int rows = bucket_rows(c, kind),
+        pairs = rows > 8   ? 8
+                : rows > 4 ? 4
+                : rows > 2 ? 2
+                           : 1,
+        n_rest = 0, n_in = parts[0].w.n_in;
 
     a.n_in = n_in;
     a.rows = kind;

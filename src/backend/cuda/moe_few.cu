@@ -1,6 +1,6 @@
 /*
- * backend/cuda/moe_few: the mixture of experts for up to LG_CU_EXACT_ROWS rows, any type. (One row mostly goes
- * another way, moe_one.cu; several rows of types in planes too, moe_tiles.cu.)
+ * backend/cuda/moe_few: the mixture of experts for up to LG_CU_EXACT_ROWS rows, any type. (One row mostly
+ * goes another way, moe_one.cu; several rows of types in planes too, moe_tiles.cu.)
  *
  * One launch for gate and up of all experts and the shared one, which leaves silu(gate h) * up h quantised,
  * one for down by entries, so that each expert's weights are read once, and one for the weighted sum. Sums

@@ -12,12 +12,12 @@
 
 enum {
     MOE_WARPS = 8,
-    UP_COLS = 32,   // of a block: two tiles of gate, two of up
+    UP_COLS = 32, // of a block: two tiles of gate, two of up
     UP_TILES = 4,
     DOWN_TILES = 8, // of a block
     BLOCKS = 3,     // of a multiprocessor
     GROUP_PAIRS = LG_CU_FEW_COLS / 2,
-    RING = 4352,    // bytes of a warp's: two quads of Q8_0, three of Q4_K
+    RING = 4352, // bytes of a warp's: two quads of Q8_0, three of Q4_K
 };
 
 struct tiles_args {
@@ -32,7 +32,8 @@ struct tiles_args {
 };
 
 // The block's expert and its rows: those of the shared expert come first. False: nothing to do.
-template <int PAIRS> DEV bool block_group(const tiles_args &a, const lg_cu_step *step, bool *shared, lg_cu_group *g)
+template <int PAIRS>
+DEV bool block_group(const tiles_args &a, const lg_cu_step *step, bool *shared, lg_cu_group *g)
 {
     int y = (int)blockIdx.x, n = step_rows(step, a.rows);
 
@@ -141,7 +142,8 @@ DEV void down_tiles(const tiles_args &a, const lg_cu_mat &m, bool shared, const 
     auto ready = [&] {
         if ((int)threadIdx.x < g.n)
             slot[threadIdx.x] = slot_of(a, shared, g, (int)threadIdx.x);
-        copy_tokens(smem, mid.q, mid.meta, m.n_in, g.n, [&](int token) { return slot_of(a, shared, g, token); });
+        copy_tokens(smem, mid.q, mid.meta, m.n_in, g.n,
+                    [&](int token) { return slot_of(a, shared, g, token); });
         __syncthreads();
     };
     auto row_of = [&](int i) { return min(first + (index + i * teams) * TILE_ROWS, m.n_out - TILE_ROWS); };
@@ -207,7 +209,8 @@ static void run_up(lg_cu *c, const tiles_args &a, int groups, int n_in, int ffn)
     auto kernel = moe_up_tiles_kernel<T, S, PAIRS, DENSE>;
 
     share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)groups, (unsigned)ceil_div(ffn, UP_COLS)), 32 * MOE_WARPS, smem, a, c->step);
+    launch(c, kernel, dim3((unsigned)groups, (unsigned)ceil_div(ffn, UP_COLS)), 32 * MOE_WARPS, smem, a,
+           c->step);
 }
 
 template <int T, int S> static void run_down(lg_cu *c, const tiles_args &a, int groups, int n_in, int hidden)
@@ -216,8 +219,8 @@ template <int T, int S> static void run_down(lg_cu *c, const tiles_args &a, int 
     auto kernel = moe_down_tiles_kernel<T, S, GROUP_PAIRS>;
 
     share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)groups, (unsigned)ceil_div(hidden, DOWN_TILES * TILE_ROWS)), 32 * MOE_WARPS,
-           smem, a, c->step);
+    launch(c, kernel, dim3((unsigned)groups, (unsigned)ceil_div(hidden, DOWN_TILES * TILE_ROWS)),
+           32 * MOE_WARPS, smem, a, c->step);
 }
 
 // Experts of type t, the shared one of s (or none): what there are kernels for.
@@ -227,12 +230,12 @@ static bool is_pair(int t, int s)
 }
 
 // do(T, S) with both types as constants.
-#define BY_PAIR(t, s, run, ...)                                                                                \
-    ((t) == LG_Q8_0                    ? run<LG_Q8_0, LG_Q8_0>(__VA_ARGS__)                                    \
-     : (t) == LG_Q4_K && (s) == (t)    ? run<LG_Q4_K, LG_Q4_K>(__VA_ARGS__)                                    \
-     : (t) == LG_Q4_K                  ? run<LG_Q4_K, LG_Q8_0>(__VA_ARGS__)                                    \
-     : (s) == (t)                      ? run<LG_Q6_K, LG_Q6_K>(__VA_ARGS__)                                    \
-                                       : run<LG_Q6_K, LG_Q8_0>(__VA_ARGS__))
+#define BY_PAIR(t, s, run, ...)                                          \
+    ((t) == LG_Q8_0                 ? run<LG_Q8_0, LG_Q8_0>(__VA_ARGS__) \
+     : (t) == LG_Q4_K && (s) == (t) ? run<LG_Q4_K, LG_Q4_K>(__VA_ARGS__) \
+     : (t) == LG_Q4_K               ? run<LG_Q4_K, LG_Q8_0>(__VA_ARGS__) \
+     : (s) == (t)                   ? run<LG_Q6_K, LG_Q6_K>(__VA_ARGS__) \
+                                    : run<LG_Q6_K, LG_Q8_0>(__VA_ARGS__))
 
 template <int T, int S> static void run_group_up(lg_cu *c, const tiles_args &a, int groups, int n_in, int ffn)
 {
@@ -320,7 +323,8 @@ bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *m)
     if (c->grouped != m->ids)
         lg_cu_sort_entries(c, m, LG_CU_FEW_COLS);
     c->grouped = NULL;
-    BY_PAIR(up, other->gate.type, run_group_up, c, a, groups, n_in, larger(r->gate.n_out, s ? s->gate.n_out : 0));
+    BY_PAIR(up, other->gate.type, run_group_up, c, a, groups, n_in,
+            larger(r->gate.n_out, s ? s->gate.n_out : 0));
     BY_PAIR(down, other->down.type, run_down, c, a, groups, n_mid, m->out.cols);
     lg_cu_moe_sum(c, m);
     return true;

@@ -1,9 +1,9 @@
 /*
  * backend/cuda/route: routing of few rows in one launch.
  *
- * ROUTE_WARPS warps an expert; a block has one expert, or for several rows four, which share the loads of the rows.
- * The last block to finish chooses the experts, a warp a row, and for several rows groups the entries by expert.
- * More rows: route_many.cu.
+ * ROUTE_WARPS warps an expert; a block has one expert, or for several rows four, which share the loads of the
+ * rows. The last block to finish chooses the experts, a warp a row, and for several rows groups the entries
+ * by expert. More rows: route_many.cu.
  */
 #include "backend/cuda/gemv.cuh"
 #include "backend/cuda/route.cuh"
@@ -41,7 +41,8 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS * block_experts<COLS>(
         col[c] = c, acc[0][c] = 0.0f;
     const uint8_t *const p[1] = {(const uint8_t *)a.router};
     if (in.n_cols > 0)
-        dot_floats<COLS, 1, COLS == 1 ? 4 : 2>(acc, m, p, row, in, col, tid % (32 * ROUTE_WARPS), 32 * ROUTE_WARPS);
+        dot_floats<COLS, 1, COLS == 1 ? 4 : 2>(acc, m, p, row, in, col, tid % (32 * ROUTE_WARPS),
+                                               32 * ROUTE_WARPS);
 #pragma unroll
     for (int c = 0; c < COLS; c++) {
         if (c >= in.n_cols)
@@ -97,8 +98,8 @@ template <int COLS> static void run(lg_cu *c, const lg_cu_route *a)
     size_t n = (size_t)a->n_expert, chosen = WARPS * n * sizeof(float);
     size_t sorted = (2 * n + 2 * 32 * WARPS) * sizeof(int);
 
-    launch(c, route_kernel<COLS>, dim3((unsigned)ceil_div(a->n_expert, EXPERTS)), 32 * WARPS, most(chosen, sorted), *a,
-           c->route_logits, c->entry, c->group, c->n_group, c->step);
+    launch(c, route_kernel<COLS>, dim3((unsigned)ceil_div(a->n_expert, EXPERTS)), 32 * WARPS,
+           most(chosen, sorted), *a, c->route_logits, c->entry, c->group, c->n_group, c->step);
 }
 
 void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
