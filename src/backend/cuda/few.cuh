@@ -79,9 +79,14 @@ template <int T> struct few_slot {
     };
 };
 
-DEV void copy8(unsigned to, const void *from)
+DEV void few_copy8(unsigned to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+
+DEV void few_copy4(unsigned to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 DEV void put_shared(unsigned to, unsigned v)
@@ -129,10 +134,10 @@ template <int T> DEV void few_fetch(unsigned slot, few_reader &f, unsigned n, in
         if (T == LG_Q4_K)
             copy16(to + few_slot<T>::SCALES, f.scales);
         else
-            copy8(slot + few_slot<T>::SCALES + (unsigned)lane * 8, f.scales);
+            few_copy8(slot + few_slot<T>::SCALES + (unsigned)lane * 8, f.scales);
         if (T == LG_Q6_K) { // of two bytes, which a copy has not
             unsigned odd = (unsigned)(uintptr_t)f.block & 2;
-            copy4(slot + few_slot<T>::BLOCK + (unsigned)lane * 4, f.block - odd);
+            few_copy4(slot + few_slot<T>::BLOCK + (unsigned)lane * 4, f.block - odd);
             put_shared(slot + few_slot<T>::BLOCK + 64 + (unsigned)lane * 4, odd * 8);
         }
     }
@@ -143,6 +148,41 @@ template <int T> DEV void few_fetch(unsigned slot, few_reader &f, unsigned n, in
         f.block += SHARERS;
     }
 }
+
+/* A warp's items in turn through DEPTH slots of SLOT bytes. start asks for the first; turn returns the slot
+ * of the next one and asks for another. get(slot) starts the copies of the next item, while `left` says there
+ * are some. */
+template <int DEPTH, int SLOT> struct few_ring {
+    uint8_t *first, *now;
+    int left;
+
+    template <typename Get> __device__ __forceinline__ void start(uint8_t *p, int n, Get get)
+    {
+        first = p;
+        now = p + (DEPTH - 1) * SLOT; // the slot before the first one
+        left = n;
+#pragma unroll 1
+        for (int i = 0; i < DEPTH - 1; i++) {
+            if (left > 0) {
+                get(shared_at(p + i * SLOT));
+                left--;
+            }
+            copies_commit();
+        }
+    }
+    template <typename Get> __device__ __forceinline__ const uint8_t *turn(Get get)
+    {
+        copies_wait<DEPTH - 2>();
+        __syncwarp(); // all lanes are done with the slot before, and see this one
+        if (left > 0) {
+            get(shared_at(now));
+            left--;
+        }
+        copies_commit();
+        now = now == first + (DEPTH - 1) * SLOT ? first : now + SLOT;
+        return now;
+    }
+};
 
 /* ---- one quad ---- */
 
@@ -397,7 +437,7 @@ DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, fe
     unsigned codes_at = tokens + (unsigned)((g & 1) * (n_in + 16) + run * 32),
              meta_at = tokens + (unsigned)run * 8;
     unsigned b[8] = {};
-    ring<DEPTH, few_slot<T>::BYTES> slots;
+    few_ring<DEPTH, few_slot<T>::BYTES> slots;
     few_reader from;
 
     auto get = [&](unsigned slot) { // there is a next quad in the row only with all sharers
