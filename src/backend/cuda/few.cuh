@@ -25,26 +25,26 @@ enum {
 
 /* ---- tokens in shared memory ---- */
 
-/* Two tokens: codes of both (16 bytes apart in banks), then [run] of both scales, then [run] of both scaled
- * sums, or for Q6_K of both pairs of sums. */
-static __host__ __device__ __forceinline__ unsigned pair_bytes(int n_in)
+/* Two tokens: codes of both (16 bytes apart in banks), then [run] of both scales, then, but for Q8_0, [run]
+ * of both scaled sums, or for Q6_K of both pairs of sums. */
+template <int T> static __host__ __device__ __forceinline__ unsigned pair_bytes(int n_in)
 {
-    return (unsigned)(2 * n_in + 128 + n_in / 32 * 24);
+    return (unsigned)(2 * n_in + 128 + n_in / 32 * (T == LG_Q8_0 ? 8 : 16));
 }
 
+/* Offset of the scales in a pair, and from there to the sums. */
 struct pair_planes {
-    unsigned scale, scaled, sums; // offsets in a pair
+    unsigned scale, sums;
 };
 
 DEV pair_planes planes_of(int n_in)
 {
-    unsigned runs = (unsigned)n_in / 32, at = 2 * (unsigned)n_in + 128;
-    pair_planes p = {at, at + 8 * runs, at + 16 * runs};
+    pair_planes p = {2 * (unsigned)n_in + 128, (unsigned)n_in / 4};
     return p;
 }
 
 /* The block's threads: n rows, row_of(token) each, to pairs at `to`. Quantised rows of n_in values. */
-template <typename RowOf>
+template <int T, typename RowOf>
 DEV void copy_tokens(uint8_t *to, const int8_t *q, const int4 *meta, int n_in, int n, RowOf row_of)
 {
     int runs = n_in / 32;
@@ -55,13 +55,14 @@ DEV void copy_tokens(uint8_t *to, const int8_t *q, const int4 *meta, int n_in, i
         size_t row = (size_t)row_of(token);
         const int4 *from = (const int4 *)(q + row * (size_t)n_in) + 2 * run;
         int4 a = __ldcg(from), b = __ldcg(from + 1), m = __ldcg(meta + row * (size_t)runs + (size_t)run);
-        uint8_t *pair = to + (unsigned)(token >> 1) * pair_bytes(n_in);
+        uint8_t *pair = to + (unsigned)(token >> 1) * pair_bytes<T>(n_in);
         int4 *codes = (int4 *)(pair + odd * (n_in + 16) + run * 32);
+        int *scale = (int *)(pair + plane.scale) + 2 * run + odd;
         codes[0] = a;
         codes[1] = b;
-        ((int *)(pair + plane.scale))[2 * run + odd] = m.x;
-        ((int *)(pair + plane.scaled))[2 * run + odd] = m.y;
-        ((int *)(pair + plane.sums))[2 * run + odd] = m.z;
+        scale[0] = m.x;
+        if (T != LG_Q8_0)
+            scale[plane.sums / 4] = T == LG_Q6_K ? m.z : m.y;
     }
 }
 
@@ -298,7 +299,7 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
     int v[4];
 
     if (T == LG_Q6_K) {
-        float2 sums = shared_f2(at + p.sums);
+        float2 sums = shared_f2(at + p.scale + p.sums);
         int x = __float_as_int(sums.x), y = __float_as_int(sums.y), u[4];
         few_mma_first(v, k.lo[0][0], k.lo[1][0], k.lo[0][1], k.lo[1][1], b[0], b[1],
                       (int)FEW_ZERO - 32 * (int)(short)(x & 0xFFFF),
@@ -320,7 +321,7 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
         few_mma(v, k.lo[0][w], k.lo[1][w], k.hi[0][w], k.hi[1][w], b[w], b[4 + w]);
     float2 ds = {};
     if (T != LG_Q8_0)
-        ds = shared_f2(at + p.scaled);
+        ds = shared_f2(at + p.scale + p.sums);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         acc[i] = fmaf(k.s[i / 2] * (i & 1 ? d.y : d.x), few_float(v[i]), acc[i]);
@@ -432,7 +433,7 @@ DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, fe
     int lane = threadIdx.x % 32, g = lane / 4, run = 4 * team.warp + lane % 4, n_in = m.n_in,
         quads = n_in / 128;
     int per_tile = team.warp < quads ? (quads - team.warp + team.kw - 1) / team.kw : 0, ask = 0, ask_tile = 0;
-    unsigned mine = lane % 4 == g >> 1, pair = pair_bytes(n_in);
+    unsigned mine = lane % 4 == g >> 1, pair = pair_bytes<T>(n_in);
     pair_planes plane = planes_of(n_in);
     unsigned codes_at = tokens + (unsigned)((g & 1) * (n_in + 16) + run * 32),
              meta_at = tokens + (unsigned)run * 8;
