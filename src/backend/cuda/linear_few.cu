@@ -9,10 +9,7 @@
 enum { LINEAR_WARPS = 16 };
 
 // Bytes of a warp's ring: three quads of Q8_0, or two where the rows need the room.
-static __host__ __device__ constexpr int linear_ring(int pairs)
-{
-    return pairs == 8 ? 4352 : 6528;
-}
+enum { WIDE_RING = 6528, NARROW_RING = 4352 };
 
 struct few_args {
     lg_cu_part part[LG_CU_PARTS];            // first_group: the first tile, counted through all parts
@@ -20,7 +17,7 @@ struct few_args {
     lg_cu_acts acts;
 };
 
-template <int T, int PAIRS>
+template <int T, int PAIRS, int RING>
 static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
     linear_few_kernel(__grid_constant__ const few_args a, const lg_cu_step *step)
 {
@@ -28,9 +25,9 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
     unsigned blocks = gridDim.x, total = (unsigned)a.n_tiles;
     int first = (int)(total * blockIdx.x / blocks), end = (int)(total * (blockIdx.x + 1) / blocks);
     int index, teams, n_rows = -1;
-    uint8_t *parts = smem + PAIRS * pair_bytes(a.n_in),
+    uint8_t *parts = smem + PAIRS * pair_bytes<T>(a.n_in),
             *rings = parts + LINEAR_WARPS / SHARERS * PAIRS * PART_BYTES;
-    uint8_t *mine = rings + threadIdx.x / 32 * linear_ring(PAIRS);
+    uint8_t *mine = rings + threadIdx.x / 32 * RING;
     few_team team = team_of<PAIRS>(parts, few_sharers(a.n_in), &index, &teams);
 
     auto ready = [&] {
@@ -38,7 +35,8 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
             return;
         pdl_wait();
         n_rows = max(0, min(step_rows(step, a.rows) - a.first, 2 * PAIRS));
-        copy_tokens(smem, a.acts.q, a.acts.meta, a.n_in, n_rows, [&](int token) { return a.first + token; });
+        copy_tokens<T>(smem, a.acts.q, a.acts.meta, a.n_in, n_rows,
+                       [&](int token) { return a.first + token; });
         __syncthreads();
     };
     for (int p = 0; p < a.n_parts; p++) {
@@ -60,81 +58,81 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
                 part.y[(size_t)(a.first + token) * (size_t)part.y_stride + (size_t)(row_of(i) + r)] =
                     sum * part.w.scale;
         };
-        few_tiles<T, PAIRS, linear_ring(PAIRS)>(part.w, max(n, 0), shared_at(smem), mine, team, place, ready,
-                                                put);
+        few_tiles<T, PAIRS, RING>(part.w, max(n, 0), shared_at(smem), mine, team, place, ready, put);
     }
 }
 
-static size_t few_smem(int pairs, int n_in)
+template <int T> static size_t few_smem(int pairs, int ring, int n_in)
 {
-    return (size_t)pairs * (pair_bytes(n_in) + LINEAR_WARPS / SHARERS * PART_BYTES) +
-           (size_t)(LINEAR_WARPS * linear_ring(pairs));
+    return (size_t)pairs * (pair_bytes<T>(n_in) + LINEAR_WARPS / SHARERS * PART_BYTES) +
+           (size_t)(LINEAR_WARPS * ring);
 }
 
-template <int T, int PAIRS> static void run(lg_cu *c, few_args &a, int rows)
+template <int T, int PAIRS, int RING> static void run(lg_cu *c, few_args &a, int rows)
 {
-    size_t smem = few_smem(PAIRS, a.n_in);
+    size_t smem = few_smem<T>(PAIRS, RING, a.n_in);
     dim3 grid((unsigned)(a.n_tiles < c->sms ? a.n_tiles : c->sms));
-    auto kernel = linear_few_kernel<T, PAIRS>;
+    auto kernel = linear_few_kernel<T, PAIRS, RING>;
 
     share_sm(c, kernel, smem);
     for (a.first = 0; a.first < rows; a.first += 2 * PAIRS)
         launch(c, kernel, grid, 32 * LINEAR_WARPS, smem, a, c->step);
 }
 
-template <int T> static void run_pairs(lg_cu *c, few_args &a, int pairs, int rows)
+// As many rows a launch as have room; false: none.
+template <int T> static bool run_pairs(lg_cu *c, few_args &a, int rows)
 {
-    switch (pairs) {
-    case 8: run<T, 8>(c, a, rows); break;
-    case 4: run<T, 4>(c, a, rows); break;
-    case 2: run<T, 2>(c, a, rows); break;
-    default: run<T, 1>(c, a, rows); break;
-    }
+    auto fits = [&](int pairs, int ring) { return few_smem<T>(pairs, ring, a.n_in) <= (size_t)c->smem; };
+
+    if (rows > 8 && fits(8, NARROW_RING))
+        run<T, 8, NARROW_RING>(c, a, rows);
+    else if (rows > 4 && fits(4, WIDE_RING))
+        run<T, 4, WIDE_RING>(c, a, rows);
+    else if (rows > 4 && fits(4, NARROW_RING))
+        run<T, 4, NARROW_RING>(c, a, rows);
+    else if (rows > 2 && fits(2, WIDE_RING))
+        run<T, 2, WIDE_RING>(c, a, rows);
+    else if (fits(1, WIDE_RING))
+        run<T, 1, WIDE_RING>(c, a, rows);
+    else
+        return false;
+    return true;
 }
 
-// The parts of one type.
-static void run_type(lg_cu *c, few_args &a, int type, const lg_cu_part *parts, int n_parts, int pairs,
-                     int rows)
+// The parts of one type; those that are not taken go to rest.
+template <int T>
+static int run_type(lg_cu *c, few_args &a, const lg_cu_part *parts, int n_parts, int rows, lg_cu_part *rest)
 {
+    int n_rest = 0;
+
     a.n_parts = a.n_tiles = 0;
     for (int p = 0; p < n_parts; p++) {
-        if (parts[p].w.type != type || !few_takes(&parts[p].w))
+        if (parts[p].w.type != T || !few_takes(&parts[p].w))
             continue;
         a.part[a.n_parts] = parts[p];
         a.part[a.n_parts++].first_group = a.n_tiles;
         a.n_tiles += ceil_div(parts[p].w.n_out, TILE_ROWS);
     }
-    if (a.n_parts == 0)
-        return;
-    if (type == LG_Q8_0)
-        run_pairs<LG_Q8_0>(c, a, pairs, rows);
-    else if (type == LG_Q4_K)
-        run_pairs<LG_Q4_K>(c, a, pairs, rows);
-    else
-        run_pairs<LG_Q6_K>(c, a, pairs, rows);
+    if (a.n_parts > 0 && !run_pairs<T>(c, a, rows))
+        for (; n_rest < a.n_parts; n_rest++)
+            rest[n_rest] = a.part[n_rest];
+    return n_rest;
 }
 
 int lg_cu_linear_few(lg_cu *c, const lg_cu_acts *acts, lg_rows kind, const lg_cu_part *parts, int n_parts,
                      lg_cu_part *rest)
 {
-    static const int types[] = {LG_Q8_0, LG_Q4_K, LG_Q6_K};
     few_args a = {};
-    int rows = bucket_rows(c, kind),
-        pairs = rows > 8   ? 8
-                : rows > 4 ? 4
-                : rows > 2 ? 2
-                           : 1,
-        n_rest = 0, n_in = parts[0].w.n_in;
+    int rows = bucket_rows(c, kind), n = 0;
 
-    a.n_in = n_in;
+    a.n_in = parts[0].w.n_in;
     a.rows = kind;
     a.acts = *acts;
-    while (pairs > 0 && few_smem(pairs, n_in) > (size_t)c->smem)
-        pairs /= 2;
     for (int p = 0; p < n_parts; p++)
-        if (pairs == 0 || !few_takes(&parts[p].w))
-            rest[n_rest++] = parts[p];
-    for (int t = 0; t < 3 && pairs > 0; t++)
-        run_type(c, a, types[t], parts, n_parts, pairs, rows);
-    return n_rest;
+        if (!few_takes(&parts[p].w))
+            rest[n++] = parts[p];
+    n += run_type<LG_Q8_0>(c, a, parts, n_parts, rows, rest + n);
+    n += run_type<LG_Q4_K>(c, a, parts, n_parts, rows, rest + n);
+    n += run_type<LG_Q6_K>(c, a, parts, n_parts, rows, rest + n);
+    return n;
 }

@@ -68,12 +68,12 @@ DEV void up_tiles(const tiles_args &a, const lg_cu_ffn &f, bool shared, const lg
                   uint8_t *smem, float *mid)
 {
     int index, teams;
-    uint8_t *parts = smem + PAIRS * pair_bytes(f.gate.n_in), *mine = my_ring(parts + PAIRS * PART_BYTES);
+    uint8_t *parts = smem + PAIRS * pair_bytes<T>(f.gate.n_in), *mine = my_ring(parts + PAIRS * PART_BYTES);
     few_team team = team_of<PAIRS>(parts, few_sharers(f.gate.n_in), &index, &teams);
     const uint8_t *gate = matrix_at(f.gate, g.expert), *up = matrix_at(f.up, g.expert);
 
     auto ready = [&] {
-        copy_tokens(smem, a.in.q, a.in.meta, f.gate.n_in, g.n, [&](int token) {
+        copy_tokens<T>(smem, a.in.q, a.in.meta, f.gate.n_in, g.n, [&](int token) {
             int slot = slot_of(a, shared, g, token);
             return shared ? slot : slot / a.k;
         });
@@ -133,7 +133,7 @@ DEV void down_tiles(const tiles_args &a, const lg_cu_mat &m, bool shared, const 
                     uint8_t *smem, int *slot)
 {
     int index, teams, tiles = min((int)DOWN_TILES, (m.n_out - first + TILE_ROWS - 1) / TILE_ROWS);
-    uint8_t *parts = smem + PAIRS * pair_bytes(m.n_in), *mine = my_ring(parts + PAIRS * PART_BYTES);
+    uint8_t *parts = smem + PAIRS * pair_bytes<T>(m.n_in), *mine = my_ring(parts + PAIRS * PART_BYTES);
     few_team team = team_of<PAIRS>(parts, few_sharers(m.n_in), &index, &teams);
     const lg_cu_acts &mid = shared ? a.mid_shared : a.mid;
     const uint8_t *p = matrix_at(m, g.expert);
@@ -142,8 +142,8 @@ DEV void down_tiles(const tiles_args &a, const lg_cu_mat &m, bool shared, const 
     auto ready = [&] {
         if ((int)threadIdx.x < g.n)
             slot[threadIdx.x] = slot_of(a, shared, g, (int)threadIdx.x);
-        copy_tokens(smem, mid.q, mid.meta, m.n_in, g.n,
-                    [&](int token) { return slot_of(a, shared, g, token); });
+        copy_tokens<T>(smem, mid.q, mid.meta, m.n_in, g.n,
+                       [&](int token) { return slot_of(a, shared, g, token); });
         __syncthreads();
     };
     auto row_of = [&](int i) { return min(first + (index + i * teams) * TILE_ROWS, m.n_out - TILE_ROWS); };
@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(32 * MOE_WARPS, BLOCKS)
 
 static size_t tiles_smem(int pairs, int n_in)
 {
-    return (size_t)pairs * (pair_bytes(n_in) + PART_BYTES) + MOE_WARPS * RING;
+    return (size_t)pairs * (pair_bytes<LG_Q4_K>(n_in) + PART_BYTES) + MOE_WARPS * RING;
 }
 
 static bool takes(const lg_cu_ffn *f)
