@@ -85,6 +85,15 @@ static inline int bucket_rows(const lg_cu *c, lg_rows rows)
     return rows == LG_ROWS_OUT ? c->outs : c->rows;
 }
 
+/* The groups of an expert's entries, into the arguments of a kernel. */
+template <typename Args> static void take_groups(Args *a, const lg_cu *c, int k)
+{
+    a->group = c->group;
+    a->n_group = c->n_group;
+    a->entry = c->entry;
+    a->k = k;
+}
+
 DEV int step_rows(const lg_cu_step *s, int rows)
 {
     return rows == LG_ROWS_OUT ? s->n_out : s->n_rows;

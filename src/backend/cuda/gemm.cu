@@ -581,12 +581,8 @@ void lg_cu_gemm_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense
     a.rows = m->h.rows;
     a.mid = c->mid.bf16;
     a.mid_f32 = down_f32 ? c->mid_f32 : NULL;
-    if (!dense) {
-        a.group = c->group;
-        a.n_group = c->n_group;
-        a.entry = c->entry;
-        a.k = m->k;
-    }
+    if (!dense)
+        take_groups(&a, c, m->k);
     run_tiles<GATE_UP>(c, a, up_f32, tile_rows, n_tiles);
     a.w = f->down;
     a.a = c->mid.bf16;

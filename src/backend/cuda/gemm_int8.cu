@@ -553,12 +553,8 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
     a.rows = m->h.rows;
     a.mid_q = c->mid.q;
     a.mid_meta = c->mid.meta;
-    if (!dense) {
-        a.group = c->group;
-        a.n_group = c->n_group;
-        a.entry = c->entry;
-        a.k = m->k;
-    }
+    if (!dense)
+        take_groups(&a, c, m->k);
     dim3 grid((unsigned)ceil_div(f->gate.n_out, 32), dense ? 1u : (unsigned)n_tiles);
     if (dense)
         run_type<GATE_UP, false, 4>(c, a, grid, tokens);

@@ -422,12 +422,8 @@ void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool
     a.x = c->acts.bf16;
     a.rows = m->h.rows;
     a.mid = c->mid.bf16;
-    if (!dense) {
-        a.group = c->group;
-        a.n_group = c->n_group;
-        a.entry = c->entry;
-        a.k = m->k;
-    }
+    if (!dense)
+        take_groups(&a, c, m->k);
     run_type<GATE_UP>(c, a, dim3((unsigned)ceil_div(f->gate.n_out, ROWS / 2), (unsigned)n_tiles));
     a.part[0].w = f->down;
     a.part[0].y = y;

@@ -255,10 +255,7 @@ void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *m)
     a.in = {c->acts.q, c->acts.meta, m->h.p, (size_t)m->h.stride, 0};
     a.ids = m->ids;
     a.w = m->w;
-    a.entry = c->entry;
-    a.group = c->group;
-    a.n_group = c->n_group;
-    a.k = m->routed ? m->k : 0;
+    take_groups(&a, c, m->routed ? m->k : 0);
     a.rows = m->h.rows;
     a.n_shared = m->shared ? rows == 1 ? 1 : ceil_div(rows, LG_CU_FEW_COLS) : 0;
     size_t at = m->routed ? (size_t)(rows * m->k) * (size_t)m->routed->gate.n_out : 0;

@@ -297,7 +297,6 @@ static tiles_args args_of(lg_cu *c, const lg_cu_moe *m, int rows)
 
     if (m->routed) {
         a.routed = *m->routed;
-        a.k = m->k;
         a.n_shared = m->shared ? ceil_div(rows, LG_CU_FEW_COLS) : 0;
     }
     if (m->shared)
@@ -306,9 +305,7 @@ static tiles_args args_of(lg_cu *c, const lg_cu_moe *m, int rows)
     a.mid = a.mid_shared = c->mid;
     a.mid_shared.q += at;
     a.mid_shared.meta += at / 32;
-    a.entry = c->entry;
-    a.group = c->group;
-    a.n_group = c->n_group;
+    take_groups(&a, c, m->routed ? m->k : 0);
     a.rows = m->h.rows;
     a.shared_at = rows * a.k;
     a.expert_out = c->expert_out;
