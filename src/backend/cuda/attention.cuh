@@ -167,6 +167,9 @@ int lg_cu_attn_wgmma_queries(const lg_cu *c);
 void lg_cu_attn_wgmma(lg_cu *c, const attn_args &a, int rows);
 // attn_few.cu; qkv: q, k and v are as projected, or NULL
 void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows);
+// attn_plain.cu, and the floats of scratch that it wants
+void lg_cu_attn_plain(lg_cu *c, attn_args a, int rows);
+size_t lg_cu_attn_plain_floats(int64_t max_ctx, int max_head, int head_dim);
 }
 
 #endif

@@ -8,224 +8,76 @@
  * the projections still run. Nothing depends on how many rows a step has.
  *
  * From sm_90 on the blocks of a (KV head, row) are a cluster: KEYS keys to each in turn; the blocks send
- * their sums (max, sum, acc) to each other's shared memory, and each joins, gates and quantises some runs
- * of 32. Before, shares are nodes, as many as there are multiprocessors for a KV head, that go to scratch;
- * the last block of a KV head joins them.
+ * their sums (max, sum, acc) to each other's shared memory, where a barrier counts the bytes, and each joins,
+ * gates and quantises some runs of 32 (attn_cluster.cuh). Before, shares are nodes, as many as there are
+ * multiprocessors for a KV head, that go to scratch; the last block of a KV head joins them.
  *
- * f32 caches and head sizes other than 128 take a plain kernel over spans of LG_CU_SPAN positions that gives
- * each query head a warp, and a launch that joins its nodes.
+ * f32 caches and head sizes other than 128: attn_plain.cu.
  */
-#include "backend/cuda/attention.cuh"
-#include "backend/cuda/stream.cuh"
+#include "backend/cuda/attn_cluster.cuh"
 
 enum { Q_ROWS = 16 };
 
-// A node: [row][head][span - first span of the row]: max, sum, then head_dim sums.
-DEV float *node_at(const attn_args &a, int row, int head, int span)
-{
-    return a.part +
-           (((size_t)(row - a.row0) * (size_t)a.n_head + (size_t)head) * (size_t)a.max_spans + (size_t)span) *
-               (size_t)(a.kv.head_dim + 2);
-}
-
-/* ---- the plain kernel: any head size, any cache type ---- */
-
-// A block a (query head, span, row); warps share the keys of the span, lanes the dimensions.
-static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
-    attn_plain_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
-{
-    __shared__ float score[LG_CU_SPAN], room[PLAIN_WARPS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = a.kv.head_dim, head = blockIdx.y;
-    int kv_head = head / a.group, row = a.row0 + (int)blockIdx.x;
-
-    pdl_wait();
-    if (row >= step_rows(step, a.rows))
-        return;
-    long long p = step->pos + row, lo = first_visible(a.kv, p);
-    long long start = (lo / LG_CU_SPAN + blockIdx.z) * LG_CU_SPAN;
-    if (start > p)
-        return;
-    int from = (int)max(lo - start, 0ll), to = (int)min(p + 1 - start, (long long)LG_CU_SPAN);
-    float q[PLAIN_DIM / 32];
-#pragma unroll
-    for (int i = 0; i < PLAIN_DIM / 32; i++)
-        q[i] = lane + 32 * i < dim
-                   ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * i)]
-                   : 0.0f;
-    float max = -INFINITY;
-    for (int j = from + warp; j < to; j += PLAIN_WARPS) {
-        const uint8_t *k =
-            kv_tile(a.kv, start + j, kv_head, false) + (size_t)(j % LG_KV_BLOCK) * a.kv.row_bytes;
-        float s = 0.0f;
-#pragma unroll
-        for (int i = 0; i < PLAIN_DIM / 32; i++)
-            if (lane + 32 * i < dim)
-                s = fmaf(q[i], kv_value(a.kv, k, lane + 32 * i), s);
-        s = warp_sum(s) * a.scale;
-        if (lane == 0)
-            score[j] = s;
-        max = fmaxf(max, s);
-    }
-    if (lane == 0)
-        room[warp] = max;
-    __syncthreads();
-    for (int i = 0; i < PLAIN_WARPS; i++)
-        max = fmaxf(max, room[i]);
-    float sum = 0.0f;
-    for (int j = from; j < to; j++) // every thread: the same order everywhere
-        sum += expf(score[j] - max);
-    float *node = node_at(a, row, head, (int)blockIdx.z);
-    if (threadIdx.x == 0) {
-        node[0] = max;
-        node[1] = sum;
-    }
-    for (int i = threadIdx.x; i < dim; i += blockDim.x) {
-        float acc = 0.0f;
-        for (int j = from; j < to; j++) {
-            const uint8_t *v =
-                kv_tile(a.kv, start + j, kv_head, true) + (size_t)(j % LG_KV_BLOCK) * a.kv.row_bytes;
-            acc = fmaf(expf(score[j] - max), kv_value(a.kv, v, i), acc);
-        }
-        node[2 + i] = acc;
-    }
-}
-
-enum { JOIN_GROUPS = 4, JOIN_CHUNK = 256 };
-
-/* Joins the nodes of a query head; gate; the result and its quantised form. A block a (head, row): thread (g,
- * i) adds dimension i of the nodes g, g + JOIN_GROUPS, ... in order, then the groups are added in order. */
-static __global__ void attn_join_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
-{
-    extern __shared__ float room[]; // [JOIN_GROUPS][dim_up]
-    __shared__ float weight[JOIN_CHUNK], reduce[32];
-    int dim = a.kv.head_dim, dim_up = (int)blockDim.x / JOIN_GROUPS, head = blockIdx.x,
-        row = a.row0 + (int)blockIdx.y;
-    int tid = threadIdx.x, i = tid % dim_up, g = tid / dim_up, lane = tid % 32, warps = (int)blockDim.x / 32;
-
-    pdl_wait();
-    if (row >= step_rows(step, a.rows))
-        return;
-    long long p = step->pos + row;
-    int spans = (int)(p / LG_CU_SPAN - first_visible(a.kv, p) / LG_CU_SPAN) + 1;
-    const float *node = node_at(a, row, head, 0);
-    size_t next = (size_t)(dim + 2);
-    float max = -INFINITY, sum = 0.0f, acc = 0.0f;
-    for (int s = tid; s < spans; s += (int)blockDim.x)
-        max = fmaxf(max, node[(size_t)s * next]);
-    max = warp_max(max);
-    if (lane == 0)
-        reduce[tid / 32] = max;
-    __syncthreads();
-    max = warp_max(lane < warps ? reduce[lane] : -INFINITY);
-    for (int first = 0; first < spans; first += JOIN_CHUNK) {
-        int n = min(JOIN_CHUNK, spans - first);
-        __syncthreads();
-        for (int s = tid; s < n; s += (int)blockDim.x)
-            weight[s] = expf(node[(size_t)(first + s) * next] - max);
-        __syncthreads();
-#pragma unroll 4
-        for (int s = g; s < n; s += JOIN_GROUPS) {
-            const float *at = node + (size_t)(first + s) * next;
-            sum = fmaf(weight[s], at[1], sum);
-            acc = fmaf(weight[s], i < dim ? at[2 + i] : 0.0f, acc);
-        }
-    }
-    room[g * dim_up + i] = acc;
-    if (i == 0)
-        reduce[g] = sum;
-    __syncthreads();
-    if (g > 0)
-        return;
-    for (int k = 1; k < JOIN_GROUPS; k++)
-        acc += room[k * dim_up + i];
-    float total = reduce[0];
-    for (int k = 1; k < JOIN_GROUPS; k++)
-        total += reduce[k];
-    float v = acc / total;
-    int col = head * dim + i;
-    if (a.gate && i < dim)
-        v *= softplus(a.gate[(size_t)row * (size_t)a.gate_stride + (size_t)(a.elem_gate ? col : head)]);
-    if (i < dim)
-        a.out[(size_t)row * (size_t)a.out_stride + (size_t)col] = v;
-    if (a.quantise && i < dim) { // dim % 32 == 0, so warps are whole
-        size_t cols = (size_t)a.n_head * (size_t)dim;
-        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), col / 32, i % 32,
-                  v);
-    }
-}
-
 /* ---- tensor cores ---- */
 
-/* What only a measurement decides; all values compile. */
-#ifndef LG_ATTN_CLUSTER
-#define LG_ATTN_CLUSTER 16 // 16, 8; 0: nodes in scratch, as before sm_90
-#endif
-#ifndef LG_ATTN_EARLY
-#define LG_ATTN_EARLY 1 // 0: the launch behind attention does not come early
-#endif
-
 enum {
-    FEW_WARPS = 8,
-    KEYS = 16,                     // that a warp takes at a time
-    NODE_KEYS = KEYS * FEW_WARPS,  // a node is a multiple of this
-    NODES = 32,                    // of a row, but for a rest
-    STAGES = 3,                    // of a warp's ring; 2 where shared memory is scarce
-    CLUSTER = LG_ATTN_CLUSTER,     // blocks of a (KV head, row)
-    SENT = 36,                     // floats that a block sends of a run: sums, max, sum, two of nothing
-    STAGE = KEYS * 2 * HEAD,       // bytes of K or of V of so many keys
-    NODE_FLOATS = HEAD + 4,        // max, sum, two of nothing, acc
-    Q_FRAGMENTS = 8 * 32 * 16,     // bytes
-    HEADS_ROOM = Q_ROWS + 2,       // heads in shared memory: the queries, K, V
+    KEYS = 16,                    // that a warp takes at a time: a chunk
+    NODE_KEYS = KEYS * FEW_WARPS, // a node is a multiple of this
+    NODES = 32,                   // of a row, but for a rest
+    UNIT_KEYS = KEYS / 2,
+    UNIT = UNIT_KEYS * 2 * HEAD, // bytes of K or of V of so many keys; a chunk is four: K, K, V, V
+    DEPTH = 5,                   // units of a warp's ring
+    RING = DEPTH * UNIT,
+    NODE_FLOATS = HEAD + 4,    // max, sum, two of nothing, acc
+    MERGE_FLOATS = HEAD + 16,  // of a head in shared memory: no bank twice
+    Q_FRAGMENTS = 8 * 32 * 16, // bytes
+    OWN_ROOM = 2 * HEAD * 4,   // bytes of the row's own K and V
 };
 
-static constexpr int few_smem(int stages)
-{
-    return FEW_WARPS * stages * STAGE + Q_FRAGMENTS + HEADS_ROOM * HEAD * 4;
-}
+static_assert(Q_ROWS * MERGE_FLOATS * 4 <= RING, "a warp's sums take the place of its keys");
 
-// Runs of 32 results that a block of a cluster joins, at most.
-static __host__ __device__ constexpr int joined_runs(int heads)
-{
-    return CLUSTER ? (heads * (HEAD / 32) + CLUSTER - 1) / (CLUSTER ? CLUSTER : 1) : 0;
-}
+// Scores are logarithms to base 2: e^x = 2^(x * LOG2_E).
+#define LOG2_E 1.4426950408889634f
 
-static constexpr int cluster_smem(int heads) // rings, queries, heads with K and V, what others send
+enum { FEW_SMEM = FEW_WARPS * RING + Q_FRAGMENTS + OWN_ROOM };
+
+/* What others send: [run][block][32] sums, [run][block] (max, sum), the barrier. The whole is below 107,000
+ * bytes, static and reserved ones included, so that a block of the product behind it (linear.cu) fits beside.
+ */
+static constexpr int cluster_smem(int heads)
 {
-    return FEW_WARPS * STAGES * STAGE + Q_FRAGMENTS + (heads + 2) * HEAD * 4 +
-           joined_runs(heads) * CLUSTER * SENT * 4;
+    return FEW_SMEM + joined_runs(heads) * CLUSTER * SENT + 16;
 }
 
 struct few_args {
     attn_args a;
     // the projections' K and V of the one row, to be normed, turned and stored; k NULL: that is done
     const float *k, *v, *q_norm, *k_norm, *table;
-    float eps;
-    int half, nodes; // pairs that turn; how many nodes a long row is cut into
-    int *arrived;    // [row][block of heads]
+    float eps, scale; // scale: of scores, which are logarithms to base 2
+    int half, nodes;  // pairs that turn: 0, 32 or 64; how many nodes a long row is cut into
+    int *arrived;     // [row][block of heads]
 };
 
-// What a row's position says: [base, p] in nodes of `keys`.
+/* What a row's position says: it sees [lo, p]; base: lo, down to a multiple of KEYS; without a cluster
+ * `count` nodes of `keys`. Positions fit 31 bits. */
 struct node_plan {
-    long long p, lo, base;
-    int keys, count;
+    int p, lo, base, keys, count;
 };
 
-DEV node_plan plan_of(const few_args &f, long long p)
+template <int N> DEV node_plan plan_of(const few_args &f, int p)
 {
-    node_plan n;
-    unsigned seen; // 32 bits are enough for what a row sees
+    node_plan n = {p, (int)first_visible(f.a.kv, p), 0, 0, 0};
 
-    n.p = p;
-    n.lo = first_visible(f.a.kv, p);
     n.base = n.lo / KEYS * KEYS;
-    seen = (unsigned)(p + 1 - n.lo);
-    n.keys =
-        (int)(((seen + (unsigned)f.nodes - 1) / (unsigned)f.nodes + NODE_KEYS - 1) / NODE_KEYS * NODE_KEYS);
-    n.count = (int)((unsigned)(p - n.base) / (unsigned)n.keys) + 1;
+    if (N == 0) {
+        unsigned seen = (unsigned)(p + 1 - n.lo), nodes = (unsigned)f.nodes;
+        n.keys = (int)(((seen + nodes - 1) / nodes + NODE_KEYS - 1) / NODE_KEYS * NODE_KEYS);
+        n.count = (p - n.base) / n.keys + 1;
+    }
     return n;
 }
 
-// A row of a stage is a key; 16-byte pieces are permuted so that no load meets a bank twice.
+// A row of a unit is a key; 16-byte pieces are permuted so that no load meets a bank twice.
 DEV int k_piece(int key, int piece)
 {
     return key * 256 + ((piece ^ (key & 1) << 2) << 4);
@@ -233,72 +85,90 @@ DEV int k_piece(int key, int piece)
 
 DEV int v_piece(int key, int piece)
 {
-    return key * 256 + ((piece ^ (key & 6)) << 4);
+    return key * 256 + ((piece ^ ((key & 2) << 1 | (key & 4) >> 1)) << 4);
 }
 
-// All lanes: the KEYS keys at position s, K or V, to a stage; zeros for those not in [lo, last].
-template <int TYPE>
-DEV void fetch_keys(const few_args &f, long long lo, long long last, unsigned to, const uint8_t *tile,
-                    long long s, bool v, int lane)
+/* A lane copies of a unit of f16 the pieces lane % 4 + 4j of one key; keys are in an order in which eight
+ * lanes meet all banks, for K and for V. */
+DEV int copied_key(int lane)
 {
-    const uint8_t *from = tile + (unsigned)(s % LG_KV_BLOCK) * (unsigned)f.a.kv.row_bytes;
-    // keys [first, n) of these
-    int first = (int)max(lo - s, 0ll), n = (int)min(last + 1 - s, (long long)KEYS);
+    return (lane >> 2 & 4) | (lane >> 1 & 2) | ((lane >> 2 ^ lane >> 3) & 1);
+}
 
+// What a lane copies begins so many bytes behind the unit's.
+template <int TYPE> DEV int copy_from(int lane)
+{
+    return TYPE == LG_F16 ? copied_key(lane) * 256 + lane % 4 * 16 : lane * 16;
+}
+
+// All lanes: the UNIT_KEYS keys at position s to a unit; zeros for those not in [lo, last]. from: of the
+// lane.
+template <int TYPE>
+DEV void fetch_unit(unsigned to, const uint8_t *from, bool v, int s, int lo, int last, int lane)
+{
     if (TYPE == LG_F16) {
-        int key = lane / 16, piece = lane % 16;
-        from += lane * 16;
-        if (first == 0 && n == KEYS) {
+        int key = copied_key(lane), first = v ? v_piece(key, lane % 4) : k_piece(key, lane % 4);
+        bool seen = s + key >= lo && s + key <= last;
 #pragma unroll
-            for (int j = 0; j < KEYS / 2; j++)
-                copy16(to + (v ? v_piece(key + 2 * j, piece) : k_piece(key + 2 * j, piece)), from + j * 512);
-            return;
-        }
-#pragma unroll
-        for (int j = 0; j < KEYS / 2; j++)
-            copy16_if(to + (v ? v_piece(key + 2 * j, piece) : k_piece(key + 2 * j, piece)), from + j * 512,
-                      key + 2 * j >= first && key + 2 * j < n);
+        for (int j = 0; j < 4; j++) // the order of pieces differs in bits 1 and 2
+            copy16_if(to + (unsigned)(first ^ j % 2 * 64) + (unsigned)(j / 2 * 128), from + j * 64, seen);
         return;
     }
-    int pieces = (n * (HEAD / 32 * 34) + 15) / 16;
-    for (int i = lane; i < pieces; i += 32)
-        copy16(to + i * 16, from + i * 16);
+    int pieces = (min(last + 1 - s, (int)UNIT_KEYS) * (HEAD / 32 * 34) + 15) / 16;
+#pragma unroll
+    for (int i = 0; i < UNIT_KEYS * (HEAD / 32 * 34) / 16; i += 32)
+        if (lane + i < pieces)
+            copy16(to + (unsigned)(lane + i) * 16, from + i * 16);
 }
 
-// All lanes: the row x of K or V to key `key` of a stage that has come.
+// All lanes: the row x of K or V to key `key` of a unit that has come.
 template <int TYPE>
-DEV void stage_row(const few_args &f, uint8_t *stage, int key, bool v, const float *x, int lane)
+DEV void unit_row(const few_args &f, uint8_t *unit, int key, bool v, const float *x, int lane)
 {
     if (TYPE == LG_F16) {
-        uint8_t *to = stage + (v ? v_piece(key, lane / 2) : k_piece(key, lane / 2)) + lane % 2 * 8;
+        uint8_t *to = unit + (v ? v_piece(key, lane / 2) : k_piece(key, lane / 2)) + lane % 2 * 8;
         float4 y = *(const float4 *)(x + 4 * lane);
         *(uint2 *)to =
             make_uint2(pack_f16(f16_range(y.x), f16_range(y.y)), pack_f16(f16_range(y.z), f16_range(y.w)));
     } else {
-        kv_row(f.a.kv.type, HEAD, stage + key * (HEAD / 32 * 34), x, lane);
+        kv_row(f.a.kv.type, HEAD, unit + key * (HEAD / 32 * 34), x, lane);
     }
     __syncwarp();
 }
 
-// 8 dimensions from 8 * piece on, of key `key` of a stage.
-template <int TYPE> DEV uint4 stage_at(const uint8_t *stage, int key, int piece, bool v, bool seen)
+// Of key g of a unit of K, dimensions 32c + 8t on.
+template <int TYPE> DEV uint4 k_at(const uint8_t *unit, int g, int t, int c, bool seen)
 {
-    if (TYPE == LG_F16)
-        return *(const uint4 *)(stage + (v ? v_piece(key, piece) : k_piece(key, piece)));
-    return seen ? load_kv8<TYPE>(stage + key * (HEAD / 32 * 34), piece * 8) : make_uint4(0, 0, 0, 0);
+    if (TYPE == LG_F16) { // piece 4c + t, permuted
+        int odd = g & 1;
+        const uint8_t *even_c = unit + g * 256 + t * 16 + odd * 64,
+                      *odd_c = unit + g * 256 + t * 16 + 64 - odd * 64;
+        return *(const uint4 *)((c % 2 ? odd_c : even_c) + c / 2 * 128);
+    }
+    return seen ? load_kv8<TYPE>(unit + g * (HEAD / 32 * 34), 32 * c + 8 * t) : make_uint4(0, 0, 0, 0);
 }
 
-// The query fragment of step `s` for a lane: as load_q's.
-DEV uint4 q_fragment(const float *row_a, const float *row_b, int s, int t, float scale)
+// Of key 2t + i of a unit of V, i < 2, dimensions 64h + 8g on.
+template <int TYPE> DEV uint4 v_at(const uint8_t *unit, int g, int t, int i, int h, bool seen)
 {
-    int d = 32 * (s / 2) + 8 * t + 4 * (s % 2);
-    float4 a = row_a ? *(const float4 *)(row_a + d) : make_float4(0, 0, 0, 0);
-    float4 b = row_b ? *(const float4 *)(row_b + d) : make_float4(0, 0, 0, 0);
+    if (TYPE == LG_F16)
+        return *(const uint4 *)(unit + v_piece(2 * t, g) + i * 256 + h * 128);
+    return seen ? load_kv8<TYPE>(unit + (2 * t + i) * (HEAD / 32 * 34), 64 * h + 8 * g)
+                : make_uint4(0, 0, 0, 0);
+}
 
-    return make_uint4(pack_f16(f16_range(a.x * scale), f16_range(a.y * scale)),
-                      pack_f16(f16_range(b.x * scale), f16_range(b.y * scale)),
-                      pack_f16(f16_range(a.z * scale), f16_range(a.w * scale)),
-                      pack_f16(f16_range(b.z * scale), f16_range(b.w * scale)));
+// Two values, in f16's range.
+DEV unsigned pack_f16_range(float lo, float hi)
+{
+    unsigned r = pack_f16(lo, hi); // what is larger is infinite
+    asm("{\n\t"
+        ".reg .b32 t;\n\t"
+        "max.f16x2 t, %0, %1;\n\t"
+        "min.f16x2 %0, t, %2;\n\t"
+        "}"
+        : "+r"(r)
+        : "r"(0xFBFFFBFFu), "r"(0x7BFF7BFFu));
+    return r;
 }
 
 // Running maximum, sum and values of a warp, for rows g and g + 8 of its tile.
@@ -306,8 +176,8 @@ struct few_state {
     float max_a, max_b, sum_a, sum_b, acc[16][4];
 };
 
-// Scores of KEYS keys at position s into the state; their probabilities.
-DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long long s, int t,
+// Scores of KEYS keys at position s into the state; their probabilities. first: the state is empty.
+DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, int s, bool first, int t,
                      unsigned (&prob)[4])
 {
     float top_a = st.max_a, top_b = st.max_b;
@@ -315,7 +185,7 @@ DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long l
     if (s < n.lo || s + KEYS > n.p + 1)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            long long key = s + 8 * (i / 2) + 2 * t + i % 2;
+            int key = s + 8 * (i / 2) + 2 * t + i % 2;
             bool seen = key >= n.lo && key <= n.p;
             x[i / 2][i % 2] = seen ? x[i / 2][i % 2] : -INFINITY;
             x[i / 2][2 + i % 2] = seen ? x[i / 2][2 + i % 2] : -INFINITY;
@@ -323,20 +193,22 @@ DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long l
     top_a = fmaxf(top_a, quad_max(fmaxf(fmaxf(x[0][0], x[0][1]), fmaxf(x[1][0], x[1][1]))));
     top_b = fmaxf(top_b, quad_max(fmaxf(fmaxf(x[0][2], x[0][3]), fmaxf(x[1][2], x[1][3]))));
     float base_a = top_a == -INFINITY ? 0.0f : top_a, base_b = top_b == -INFINITY ? 0.0f : top_b;
-    float old_a = __expf(st.max_a - base_a), old_b = __expf(st.max_b - base_b);
+    if (!first && !__all_sync(0xFFFFFFFFu, top_a == st.max_a && top_b == st.max_b)) {
+        float old_a = power_of_2(st.max_a - base_a), old_b = power_of_2(st.max_b - base_b);
+        st.sum_a *= old_a;
+        st.sum_b *= old_b;
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            st.acc[j][0] *= old_a, st.acc[j][1] *= old_a;
+            st.acc[j][2] *= old_b, st.acc[j][3] *= old_b;
+        }
+    }
     st.max_a = top_a;
     st.max_b = top_b;
-    st.sum_a *= old_a;
-    st.sum_b *= old_b;
-#pragma unroll
-    for (int j = 0; j < 16; j++) {
-        st.acc[j][0] *= old_a, st.acc[j][1] *= old_a;
-        st.acc[j][2] *= old_b, st.acc[j][3] *= old_b;
-    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float x0 = __expf(x[h][0] - base_a), x1 = __expf(x[h][1] - base_a);
-        float y0 = __expf(x[h][2] - base_b), y1 = __expf(x[h][3] - base_b);
+        float x0 = power_of_2(x[h][0] - base_a), x1 = power_of_2(x[h][1] - base_a);
+        float y0 = power_of_2(x[h][2] - base_b), y1 = power_of_2(x[h][3] - base_b);
         st.sum_a += x0 + x1;
         st.sum_b += y0 + y1;
         prob[2 * h] = pack_f16(x0, x1);
@@ -346,141 +218,88 @@ DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, long l
 
 DEV float *few_node(const few_args &f, int row, int head, int node, int nodes)
 {
-    return f.a.part + (((size_t)row * (size_t)f.a.n_head + (size_t)head) * (size_t)nodes + (size_t)node) *
-                          NODE_FLOATS;
+    return f.a.part +
+           (((size_t)row * (size_t)f.a.n_head + (size_t)head) * (size_t)nodes + (size_t)node) * NODE_FLOATS;
 }
 
-/* ---- a cluster ---- */
+/* ---- from keys to sums ---- */
 
-DEV void cluster_arrive(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-
-DEV void cluster_wait(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-// The shared address `at` in block `rank` of the cluster.
-[[maybe_unused]] DEV unsigned shared_of(unsigned at, unsigned rank)
-{
-    unsigned r = at;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-#endif
-    return r;
-}
-
-[[maybe_unused]] DEV void send4(unsigned to, float4 v)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z),
-                 "f"(v.w)
-                 : "memory");
-#endif
-}
-
-// All lanes: four sums a lane of head h to the blocks that join them: run r of 32 to block r % CLUSTER.
-template <int N> DEV void send_head(unsigned sent, int h, int me, float max, float sum, float4 acc, int lane)
-{
-    int run = h * (HEAD / 32) + lane / 8;
-    unsigned to = shared_of(sent + (unsigned)((run / N * N + me) * SENT * 4), (unsigned)(run % N));
-
-    send4(to + (unsigned)(lane % 8) * 16, acc);
-    if (lane % 8 == 0)
-        send4(to + 128, make_float4(max, sum, 0.0f, 0.0f));
-}
-
-// The gate of the lane's result of run `run` of the block's heads.
-DEV float gate_of(const attn_args &a, int row, int head0, int run, int lane)
-{
-    const float *gate = a.gate + (size_t)row * (size_t)a.gate_stride;
-    int head = head0 + run / (HEAD / 32);
-
-    return __ldcg(gate + (a.elem_gate ? head0 * HEAD + run * 32 + lane : head));
-}
-
-// A warp: the sums of a run from N blocks, in the order of the blocks; the result, gated and quantised.
+/* The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with
+ * N blocks in a cluster, to those that join it. A warp's sums take the place of its ring; smem: the rings. */
 template <int N>
-DEV void join_run(const attn_args &a, const float *sent, int row, int head0, int run, float gate, int lane)
+DEV void few_merge(const few_args &f, few_state &st, uint8_t *smem, const mailbox &m, int row, int head0,
+                   int heads, int warps, int me, int warp, int lane)
 {
-    const float *from = sent + run / N * N * SENT;
-    float2 top = lane < N ? *(const float2 *)(from + lane * SENT + 32) : make_float2(-INFINITY, 0.0f);
-    float max = warp_max(top.x), weight = __expf(top.x - max), v = 0.0f;
-    float sum = warp_sum(weight * top.y);
-
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        v = fmaf(__shfl_sync(0xFFFFFFFFu, weight, i), from[i * SENT + lane], v);
-    v /= sum;
-    if (a.gate)
-        v *= softplus(gate);
-    int at = head0 * (HEAD / 32) + run;
-    size_t cols = (size_t)a.n_head * HEAD;
-    a.out[(size_t)row * (size_t)a.out_stride + (size_t)(at * 32 + lane)] = v;
-    if (a.quantise)
-        store_run(a.acts.q + (size_t)row * cols, a.acts.meta + (size_t)row * (cols / 32), at, lane, v);
-}
-
-// The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with
-// N blocks in a cluster, to those that join it. room: the rings.
-template <int N>
-DEV void few_merge(const few_args &f, few_state &st, float *room, int row, int head0, int heads, int warps,
-                   unsigned sent, int warp, int lane)
-{
-    __shared__ float s_max[FEW_WARPS][Q_ROWS], s_sum[FEW_WARPS][Q_ROWS];
+    __shared__ float2 s_top[Q_ROWS][FEW_WARPS]; // max, sum
     int g = lane / 4, t = lane % 4;
-    float top_a = -INFINITY, top_b = -INFINITY;
 
     st.sum_a = quad_sum(st.sum_a);
     st.sum_b = quad_sum(st.sum_b);
     if (t == 0) {
-        s_max[warp][g] = st.max_a, s_max[warp][g + 8] = st.max_b;
-        s_sum[warp][g] = st.sum_a, s_sum[warp][g + 8] = st.sum_b;
+        s_top[g][warp] = make_float2(st.max_a, st.sum_a);
+        s_top[g + 8][warp] = make_float2(st.max_b, st.sum_b);
     }
-    __syncthreads(); // and nobody reads the rings any more
-    for (int w = 0; w < warps; w++) {
-        top_a = fmaxf(top_a, s_max[w][g]);
-        top_b = fmaxf(top_b, s_max[w][g + 8]);
-    }
-    float scale_a = st.max_a == -INFINITY ? 0.0f : __expf(st.max_a - top_a);
-    float scale_b = st.max_b == -INFINITY ? 0.0f : __expf(st.max_b - top_b);
+    __syncwarp();                     // nobody reads the ring any more
+    if (warp < (warps + 3) / 4 * 4) { // zeros of those that have no keys
+        float4 *to = (float4 *)(smem + warp * RING) + g * (MERGE_FLOATS / 4) + t;
 #pragma unroll
-    for (int j = 0; j < 16; j++)
-#pragma unroll
-        for (int e = 0; e < 2 && warp < warps; e++) {
-            int d = 64 * (j / 8) + 8 * (2 * t + e) + j % 8;
+        for (int i = 0; i < 8; i++) { // dimensions 64 * (i / 4) + 16t + 8 * (i / 2 % 2) + 4 * (i % 2)
+            int j = 8 * (i / 4) + 4 * (i % 2), e = i / 2 % 2;
             if (g < heads)
-                room[(warp * heads + g) * NODE_FLOATS + d] = st.acc[j][e] * scale_a;
-            if (g + 8 < heads)
-                room[(warp * heads + g + 8) * NODE_FLOATS + d] = st.acc[j][2 + e] * scale_b;
+                to[4 * i] = make_float4(st.acc[j][e], st.acc[j + 1][e], st.acc[j + 2][e], st.acc[j + 3][e]);
         }
+#pragma unroll
+        for (int i = 0; i < 8 && heads > 8; i++) {
+            int j = 8 * (i / 4) + 4 * (i % 2), e = 2 + i / 2 % 2;
+            if (g + 8 < heads)
+                to[4 * i + 8 * (MERGE_FLOATS / 4)] =
+                    make_float4(st.acc[j][e], st.acc[j + 1][e], st.acc[j + 2][e], st.acc[j + 3][e]);
+        }
+    }
+    // run `run` of head `warp` goes to block run % N; those of the next head of the warp also
+    int d = merged_dim(lane), run = warp * (HEAD / 32) + d / 32, place = run / (N ? N : 1) * N + me;
+    unsigned there = 0, to_bar = 0, to_top = 0;
+    if constexpr (N > 0) {
+        static_assert(FEW_WARPS * (HEAD / 32) % N == 0, "");
+        unsigned base = shared_of(m.at, (unsigned)(run % N));
+        there = base + (unsigned)(place * 128 + d % 32 * 4);
+        to_top = base + (m.tops - m.at) + (unsigned)place * 8;
+        to_bar = base + (m.bar - m.at);
+    }
     __syncthreads();
-    if (N > 0)
-        cluster_wait(); // the others have begun
+#pragma unroll 1
     for (int h = warp; h < heads; h += FEW_WARPS) {
+        const float4 *from = (const float4 *)smem + h * (MERGE_FLOATS / 4) + lane;
+        float2 top[FEW_WARPS];
         float max = -INFINITY, sum = 0.0f;
         float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int w = 0; w < warps; w++)
-            max = fmaxf(max, s_max[w][h]);
-        for (int w = 0; w < warps; w++) { // in order, so that the sums are the same every time
-            if (s_max[w][h] != -INFINITY)
-                sum = fmaf(__expf(s_max[w][h] - max), s_sum[w][h], sum);
-            acc = add4(acc, *(const float4 *)&room[(w * heads + h) * NODE_FLOATS + 4 * lane]);
+#pragma unroll
+        for (int w = 0; w < FEW_WARPS; w++)
+            top[w] = s_top[h][w];
+#pragma unroll
+        for (int w = 0; w < FEW_WARPS; w += 4)
+            max = fmaxf(max, fmaxf(fmaxf(top[w].x, top[w + 1].x), fmaxf(top[w + 2].x, top[w + 3].x)));
+        float base = max == -INFINITY ? 0.0f : max;
+#pragma unroll
+        for (int w = 0; w < FEW_WARPS; w++) { // in order, so that the sums are the same every time
+            if (w % 4 == 0 && w >= warps)
+                break;
+            float weight = power_of_2(top[w].x - base);
+            sum = fmaf(weight, top[w].y, sum);
+            acc = fma4(weight, from[w * (RING / 16)], acc);
         }
         if constexpr (N > 0) {
-            send_head<N>(sent, h, (int)blockIdx.x, max, sum, acc, lane);
+            send4(there, acc, to_bar);
+            if (d % 32 == 0)
+                send2(to_top, make_float2(max, sum), to_bar);
+            there += FEW_WARPS * (HEAD / 32) * 128;
+            to_top += FEW_WARPS * (HEAD / 32) * 8;
             continue;
         }
-        float *node = few_node(f, row, head0 + h, (int)blockIdx.x, (int)gridDim.x);
+        float *node = few_node(f, row, head0 + h, me, (int)gridDim.x);
         if (lane == 0)
             *(float2 *)node = make_float2(max, sum);
-        *(float4 *)(node + 4 + 4 * lane) = acc;
+        *(float4 *)(node + 4 + d) = acc;
     }
 }
 
@@ -506,7 +325,7 @@ DEV void few_join(const few_args &f, int row, int head0, int heads, int count, i
 #pragma unroll
     for (int j = 0; j < (NODES + 16) / 16; j++) {
         int i = l + 16 * j;
-        weight[j] = __expf(weight[j] - max);
+        weight[j] = power_of_2(weight[j] - max);
         if (i < count)
             sum = fmaf(weight[j], __ldcg(node + i * NODE_FLOATS + 1), sum);
     }
@@ -546,54 +365,102 @@ DEV void few_join(const few_args &f, int row, int head0, int heads, int count, i
     }
 }
 
-enum { HEADS_HELD = (HEADS_ROOM + FEW_WARPS - 1) / FEW_WARPS }; // of a warp
+/* A lane's part of a head that few_queries makes: one of the `heads` queries, then the row's own K and V;
+ * half a warp a head. What does not depend on the kernel before. */
+struct head_part {
+    const float *src, *cos, *sin;
+    head_pairs w; // of the norm
+    bool normed;
+};
 
-// Queries to fragments. With f.k also what qkv.cu does: the queries normed and turned, so also the row's own
-// K and V, which come to the rooms behind them and are stored, by the block that has its position. rooms:
-// heads + 2. All loads come before the first use. Ends with a barrier.
-DEV void few_queries(const few_args &f, const node_plan &n, int row, int kv_head, int head0, int heads,
-                     bool own, float *rooms, uint4 *fragments, int warp, int lane)
+DEV head_part part_of(const few_args &f, int row, int kv_head, int head0, int heads, int h, int m)
 {
-    const float *q = f.a.q + (size_t)row * (size_t)f.a.q_stride + (size_t)head0 * HEAD;
-    int g = lane / 4;
+    const float *norm = h < heads ? f.q_norm : h == heads ? f.k_norm : NULL;
+    head_part p;
 
-    if (f.k) {
-        head_values x[HEADS_HELD];
-        head_turn turn = turn_of(f.table, f.half, lane);
-#pragma unroll
-        for (int i = 0; i < HEADS_HELD; i++) {
-            int h = warp + i * FEW_WARPS;
-            if (h < heads + (own ? 2 : 0))
-                x[i] = values_of(h < heads    ? q + h * HEAD
-                                 : h == heads ? f.k + kv_head * HEAD
-                                              : f.v + kv_head * HEAD,
-                                 h < heads ? f.q_norm : h == heads ? f.k_norm : NULL, lane);
+    p.src = (h < heads    ? f.a.q + (size_t)row * (size_t)f.a.q_stride + (size_t)(head0 + h) * HEAD
+             : h == heads ? f.k + kv_head * HEAD
+                          : f.v + kv_head * HEAD) +
+            2 * m;
+    p.cos = f.table + 2 * m;
+    p.sin = p.cos + f.half;
+    p.normed = f.k && norm;
+    if (p.normed)
+        p.w = pairs_of(norm + 2 * m);
+    else
+        for (int i = 0; i < 4; i++)
+            p.w.v[i] = make_float2(1.0f, 1.0f);
+    return p;
+}
+
+/* What is loaded of it, behind the wait. */
+struct head_loads {
+    head_pairs x;
+    head_turn turn;
+};
+
+DEV head_loads loads_of(const few_args &f, const head_part &part, bool any)
+{
+    head_loads l = {};
+
+    if (any)
+        l.x = pairs_of(part.src);
+    if (f.k)
+        l.turn = turn_of(part.cos, part.sin, f.half);
+    return l;
+}
+
+/* The queries to fragments: half a warp a head, two neighbouring dimensions a lane and step of 32. With f.k
+ * also what qkv.cu does: they are normed and turned, so also the row's own K and V, which come to `own_rows`,
+ * and go to the cache. part, l: of head 2 * warp + lane / 16. to: where in the fragments its values go. Ends
+ * with a barrier. */
+template <int TYPE>
+DEV void few_queries(const few_args &f, head_part &part, head_loads &l, int p, int row, int kv_head,
+                     int head0, int heads, bool own, unsigned to, float *own_rows, unsigned *fragments,
+                     int warp, int lane)
+{
+    int m = lane % 16, all = heads + (own ? 2 : 0);
+
+#pragma unroll 1
+    for (int h = 2 * warp + lane / 16, first = 2 * warp; first < all;) {
+        head_pairs x = l.x;
+        if (f.k) {
+            float inv = pairs_norm(x, f.eps, lane);
+            pairs_scale(x, part.w, part.normed ? inv : 1.0f);
+            if (h <= heads)
+                pairs_turn(x, l.turn, f.half);
         }
+        if (h < heads) {
 #pragma unroll
-        for (int i = 0; i < HEADS_HELD; i++) {
-            int h = warp + i * FEW_WARPS;
-            if (h >= heads + (own ? 2 : 0))
-                break;
-            values_post(rooms + h * HEAD, x[i], h <= heads && (h < heads ? f.q_norm : f.k_norm), f.eps, turn,
-                        h <= heads ? f.half : 0, lane);
-            if (h >= heads)
-                store_kv(f.a.kv, h > heads, kv_head, n.p, rooms + h * HEAD, lane);
+            for (int i = 0; i < 4; i++)
+                fragments[to + i * 256] = pack_f16_range(x.v[i].x * f.scale, x.v[i].y * f.scale);
+        } else if (h < all) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *(float2 *)(own_rows + (h - heads) * HEAD + 2 * m + 32 * i) = x.v[i];
         }
-        q = rooms;
-        __syncthreads();
+        first += 2 * FEW_WARPS;
+        h += 2 * FEW_WARPS; // no query any more
+        if (first < all) {
+            part = part_of(f, row, kv_head, head0, heads, h, m);
+            l = loads_of(f, part, h < all);
+        }
     }
-    for (int s = warp; s < 8; s += FEW_WARPS)
-        fragments[s * 32 + lane] =
-            q_fragment(g < heads ? q + g * HEAD : NULL, g + 8 < heads ? q + (g + 8) * HEAD : NULL, s,
-                       lane % 4, f.a.scale);
     __syncthreads();
+    if (own && warp >= FEW_WARPS - 2) {
+        bool v = warp == FEW_WARPS - 1;
+        kv_row(TYPE, HEAD,
+               (uint8_t *)kv_tile(f.a.kv, p, kv_head, v) + (size_t)(p % LG_KV_BLOCK) * f.a.kv.row_bytes,
+               own_rows + (v ? HEAD : 0), lane);
+    }
 }
 
 // Scores of the queries and the KEYS keys at position s.
 template <int TYPE>
-DEV void few_scores(float (&x)[2][4], const uint8_t *stage, const uint4 *fragments, long long s, long long p,
+DEV void few_scores(float (&x)[2][4], const uint8_t *const (&unit)[2], const uint4 *fragments, int s, int p,
                     int lane)
 {
+    float y[2][4] = {}; // two sums, so that fewer steps wait for each other
     int g = lane / 4, t = lane % 4;
 
 #pragma unroll
@@ -602,17 +469,20 @@ DEV void few_scores(float (&x)[2][4], const uint8_t *stage, const uint4 *fragmen
         const unsigned f0[4] = {q0.x, q0.y, q0.z, q0.w}, f1[4] = {q1.x, q1.y, q1.z, q1.w};
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            uint4 k = stage_at<TYPE>(stage, 8 * i + g, 4 * c + t, false, s + 8 * i + g <= p);
+            uint4 k = k_at<TYPE>(unit[i], g, t, c, s + 8 * i + g <= p);
             mma_f16(x[i], f0, k.x, k.y);
-            mma_f16(x[i], f1, k.z, k.w);
+            mma_f16(y[i], f1, k.z, k.w);
         }
     }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        x[i / 4][i % 4] += y[i / 4][i % 4];
 }
 
 // What their values add.
 template <int TYPE>
-DEV void few_values(few_state &st, const unsigned (&prob)[4], const uint8_t *stage, const node_plan &n,
-                    long long s, int lane)
+DEV void few_values(few_state &st, const unsigned (&prob)[4], const uint8_t *const (&unit)[2],
+                    const node_plan &n, int s, int lane)
 {
     int g = lane / 4, t = lane % 4;
 
@@ -621,136 +491,190 @@ DEV void few_values(few_state &st, const unsigned (&prob)[4], const uint8_t *sta
         uint4 vf[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int key = 2 * t + i % 2 + i / 2 * 8;
-            vf[i] = stage_at<TYPE>(stage, key, 8 * h + g, true, s + key >= n.lo && s + key <= n.p);
+            int at = s + 2 * t + i % 2 + i / 2 * 8;
+            vf[i] = v_at<TYPE>(unit[i / 2], g, t, i % 2, h, at >= n.lo && at <= n.p);
         }
         pv(*(float(*)[8][4])st.acc[8 * h], prob, vf);
     }
 }
 
+/* A warp's ring of units: K, K, V, V of each of its chunks, which are STRIDE keys apart and end before
+ * `until`. A group of copies each, also where nothing is left to be asked for. */
+template <int TYPE, int STRIDE> struct key_ring {
+    uint8_t *first;
+    const uint8_t *keys, *from; // of the lane: in block 0 of the cache; K of the chunk that is asked for
+    int ask, until, block;      // that chunk; `block`: of the cache, of the chunk behind it
+    int lo, last;               // keys that are visible, and in memory
+    int put, at;                // units of the ring: the next to be filled, to be read
+
+    __device__ __forceinline__ void open(const kv_args &kv, uint8_t *ring, int kv_head, int start, int end,
+                                         int lane)
+    {
+        first = ring;
+        from = keys = kv.mem + kv.at_k + (size_t)kv_head * kv.tile_bytes + copy_from<TYPE>(lane);
+        block = start < end ? kv.table[start / LG_KV_BLOCK] : 0;
+        ask = start - STRIDE;
+        until = end;
+        put = at = 0;
+    }
+    __device__ __forceinline__ void advance(const kv_args &kv) // to the next chunk
+    {
+        ask += STRIDE;
+        if (ask >= until)
+            return;
+        from = keys + (size_t)block * kv.block_bytes + (unsigned)(ask % LG_KV_BLOCK) * (unsigned)kv.row_bytes;
+        if (ask + STRIDE < until)
+            block = kv.table[(ask + STRIDE) / LG_KV_BLOCK];
+    }
+    // The first or second unit of K or V.
+    __device__ __forceinline__ void get(const kv_args &kv, bool v, int half, int lane)
+    {
+        if (ask < until) {
+            fetch_unit<TYPE>(shared_at(first) + (unsigned)(put * UNIT),
+                             from + (v ? kv.at_v - kv.at_k : 0) +
+                                 half * (TYPE == LG_F16 ? UNIT : UNIT_KEYS * (HEAD / 32 * 34)),
+                             v, ask + half * UNIT_KEYS, lo, last, lane);
+            put = put == DEPTH - 1 ? 0 : put + 1;
+        }
+        copies_commit();
+    }
+    __device__ __forceinline__ void begin(const kv_args &kv, int lane) // a ring full of K, K, V, V, K
+    {
+        advance(kv);
+        get(kv, false, 0, lane);
+        get(kv, false, 1, lane);
+        get(kv, true, 0, lane);
+        get(kv, true, 1, lane);
+        advance(kv);
+        get(kv, false, 0, lane);
+    }
+    __device__ __forceinline__ void wait(void) // for the next two units
+    {
+        copies_wait<DEPTH - 2>();
+        __syncwarp();
+    }
+    __device__ __forceinline__ uint8_t *take(void) // one of them
+    {
+        uint8_t *p = first + at * UNIT;
+        at = at == DEPTH - 1 ? 0 : at + 1;
+        return p;
+    }
+};
+
 // A block a (share, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them. N:
 // blocks of a cluster; 0: shares are nodes.
-template <int TYPE, int DEPTH, int N>
+template <int TYPE, int N>
 static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     attn_few_kernel(__grid_constant__ const few_args f, const lg_cu_step *step)
 {
-    enum { RING = DEPTH * STAGE, STRIDE = N ? N * NODE_KEYS : (int)NODE_KEYS };
-    // rings, fragments of the queries, heads, what others send
+    enum { STEP = (N ? N : 1) * KEYS, STRIDE = STEP * FEW_WARPS };
+    // rings, fragments of the queries, the row's own K and V, the mailbox
     extern __shared__ __align__(16) uint8_t smem[];
-    __shared__ bool last;
     const attn_args &a = f.a;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.z, me = blockIdx.x;
+    // from a shuffle: else the special register is read again and again, which takes long
+    int lane = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x % 32, (int)threadIdx.x % 32);
+    int warp = warp_index(), row = blockIdx.z, me = blockIdx.x;
     int tiles = (a.group + Q_ROWS - 1) / Q_ROWS, kv_head = (int)blockIdx.y / tiles;
     int head0 = kv_head * a.group + (int)blockIdx.y % tiles * Q_ROWS;
     int heads = min((int)Q_ROWS, (kv_head + 1) * a.group - head0);
-    long long pos = step->pos;
-    node_plan n = plan_of(f, pos + row);
+    int pos = (int)step->pos;
+    node_plan n = plan_of<N>(f, pos + row);
     // the block's first key, and the end of its share
-    long long start = n.base + (long long)me * (N ? (int)KEYS : n.keys);
-    long long end = N ? n.p + 1 : min(start + n.keys, n.p + 1);
-    bool here = row < step_rows(step, a.rows) && (N || me < n.count);
+    int start = n.base + me * (N ? (int)KEYS : n.keys), end = N ? n.p + 1 : min(start + n.keys, n.p + 1);
+    bool here = row < step_rows(step, a.rows) && (N || me < n.count); // the same in a cluster
     // the warp's first key; the next are STRIDE further
-    long long mine = start + warp * (N ? N * KEYS : (int)KEYS);
-    int chunks = here && mine < end ? (int)((end - mine + STRIDE - 1) / STRIDE) : 0;
-    // has the row's position
-    bool own = N ? (int)((n.p - n.base) / KEYS) % (N ? N : 1) == me : me == n.count - 1;
-    long long known = f.k ? pos - 1 : n.p; // the last key that is in memory
-    uint8_t *ring = smem + warp * RING;
-    uint4 *fragments = (uint4 *)(smem + FEW_WARPS * RING);
-    float *rooms = (float *)(smem + FEW_WARPS * RING + Q_FRAGMENTS), *sent = rooms + (heads + 2) * HEAD;
-    int block = chunks > 0 ? a.kv.table[mine / LG_KV_BLOCK] : 0;
-    long long ask = mine; // the next to be asked for
-    bool ask_v = false;
-    int left = 2 * chunks, next = DEPTH - 1, at = 0;
-    few_state st;
+    int mine = start + warp * STEP;
+    // has the row's position, whose K and V are still to be made
+    bool own = f.k && (N ? (n.p - n.base) / KEYS % (N ? N : 1) == me : me == n.count - 1);
 
-    auto get = [&](int stage) { // K, then V, of the next keys
-        const uint8_t *tile = a.kv.mem + (size_t)block * a.kv.block_bytes + (ask_v ? a.kv.at_v : a.kv.at_k) +
-                              (size_t)kv_head * a.kv.tile_bytes;
-        fetch_keys<TYPE>(f, n.lo, known, shared_at(ring + stage * STAGE), tile, ask, ask_v, lane);
-        if (ask_v) {
-            ask += STRIDE;
-            if (ask < end)
-                block = a.kv.table[ask / LG_KV_BLOCK];
-        }
-        ask_v = !ask_v;
-        left--;
-    };
-    auto begin = [&] {
-        for (int i = 0; i < DEPTH - 1; i++) {
-            if (left > 0)
-                get(i);
-            copies_commit();
-        }
-    };
-    auto turn = [&] { // the next stage is there; another one is asked for
-        copies_wait<DEPTH - 2>();
-        __syncwarp();
-        if (left > 0)
-            get(next);
-        copies_commit();
-        next = next == DEPTH - 1 ? 0 : next + 1;
-        uint8_t *stage = ring + at * STAGE;
-        at = at == DEPTH - 1 ? 0 : at + 1;
-        return stage;
-    };
-    if (f.k && warp == FEW_WARPS - 1 && lane < 8 && f.q_norm)
-        prefetch_l2((lane < 4 ? f.q_norm : f.k_norm) + lane % 4 * 32);
+    uint4 *fragments = (uint4 *)(smem + FEW_WARPS * RING);
+    float *own_rows = (float *)(smem + FEW_WARPS * RING + Q_FRAGMENTS);
+    int h = 2 * warp + lane / 16, m = lane % 16; // of few_queries
+    // dimensions 2m + 32i: step 2i + m % 4 / 2, quarter m / 4, place m % 2 of the row
+    unsigned place = (unsigned)(((m % 4 / 2 * 32 + h % 8 * 4 + m / 4) * 4) + m % 2 * 2 + h / 8);
+    few_state st;
+    mailbox box;
+    key_ring<TYPE, STRIDE> ring;
+
+    ring.lo = n.lo;
+    ring.last = f.k ? pos - 1 : n.p;
+    ring.open(a.kv, smem + warp * RING, kv_head, mine, here ? end : 0, lane);
     bool early = f.k || mine + KEYS <= pos; // older than this step, but for the row's own
     if (early)
-        begin();
-    pdl_wait();
-    if (!here)
-        return;
-    if (N)
-        cluster_arrive();
-    if (!early)
-        begin();
-    // of the block's results: what the warp will join; there are at most N * FEW_WARPS
-    int run = me + warp * N;
-    bool joins = N && run < heads * (HEAD / 32);
-    float gate = joins && a.gate ? gate_of(a, row, head0, run, lane) : 0.0f;
-    few_queries(f, n, row, kv_head, head0, heads, own, rooms, fragments, warp, lane);
+        ring.begin(a.kv, lane);
+    head_part part = part_of(f, row, kv_head, head0, heads, h, m);
+    static_assert(Q_FRAGMENTS == 16 * 32 * FEW_WARPS, "");
+    fragments[threadIdx.x] = make_uint4(0, 0, 0, 0);
+    if (N > 0 && here)
+        box = open_mailbox < N ? N : 1 > (smem + FEW_SMEM, heads, me);
     st.max_a = st.max_b = -INFINITY;
     st.sum_a = st.sum_b = 0.0f;
 #pragma unroll
     for (int j = 0; j < 16; j++)
         st.acc[j][0] = st.acc[j][1] = st.acc[j][2] = st.acc[j][3] = 0.0f;
-    for (long long s = mine; s < end; s += STRIDE) {
-        bool patch = f.k && s <= n.p && n.p < s + KEYS; // the row's own are in the rooms
+    // all of these now, not behind the wait
+    asm volatile("" : "+l"(part.src), "+l"(part.cos), "+l"(part.sin), "+r"(place));
+    if (N > 0)
+#pragma unroll
+        for (int j = 0; j < 16; j++)
+            asm volatile("" : "+f"(st.acc[j][0]), "+f"(st.acc[j][1]), "+f"(st.acc[j][2]), "+f"(st.acc[j][3]));
+    __syncthreads();
+    pdl_wait();
+    head_loads loads = loads_of(f, part, here && h < heads + (own ? 2 : 0));
+    if (!here)
+        return;
+    if (!early)
+        ring.begin(a.kv, lane);
+    few_queries<TYPE>(f, part, loads, n.p, row, kv_head, head0, heads, own, place, own_rows,
+                      (unsigned *)fragments, warp, lane);
+#pragma unroll 1
+    for (int s = mine; s < end; s += STRIDE) {
+        int key = own ? n.p - s : KEYS; // the row's own, whose K and V are not in memory
         float x[2][4] = {};
         unsigned prob[4];
-        uint8_t *stage = turn();
-        if (patch)
-            stage_row<TYPE>(f, stage, (int)(n.p - s), false, rooms + heads * HEAD, lane);
-        few_scores<TYPE>(x, stage, fragments, s, n.p, lane);
-        few_softmax(st, x, n, s, lane % 4, prob);
-        stage = turn();
-        if (patch)
-            stage_row<TYPE>(f, stage, (int)(n.p - s), true, rooms + (heads + 1) * HEAD, lane);
-        few_values<TYPE>(st, prob, stage, n, s, lane);
+        ring.wait();
+        uint8_t *k0 = ring.take(), *k1 = ring.take();
+        if (key < KEYS)
+            unit_row<TYPE>(f, key < UNIT_KEYS ? k0 : k1, key % UNIT_KEYS, false, own_rows, lane);
+        few_scores<TYPE>(x, {k0, k1}, fragments, s, n.p, lane);
+        __syncwarp();
+        ring.get(a.kv, false, 1, lane); // of the next chunk
+        ring.get(a.kv, true, 0, lane);
+        few_softmax(st, x, n, s, s == mine, lane % 4, prob);
+        ring.wait();
+        uint8_t *v0 = ring.take(), *v1 = ring.take();
+        if (key < KEYS)
+            unit_row<TYPE>(f, key < UNIT_KEYS ? v0 : v1, key % UNIT_KEYS, true, own_rows + HEAD, lane);
+        few_values<TYPE>(st, prob, {v0, v1}, n, s, lane);
+        __syncwarp();
+        ring.get(a.kv, true, 1, lane);
+        ring.advance(a.kv);
+        ring.get(a.kv, false, 0, lane);
     }
     copies_wait<0>();
-    int warps = (int)min((end - start + (N ? N * KEYS : (int)KEYS) - 1) / (N ? N * KEYS : (int)KEYS),
-                         (long long)FEW_WARPS); // that have keys
-    few_merge<N>(f, st, (float *)smem, row, head0, heads, max(warps, 0), shared_at(sent), warp, lane);
+    int warps = end > start ? min((end - start + STEP - 1) / STEP, (int)FEW_WARPS) : 0; // that have keys
     if constexpr (N > 0) {
-        cluster_arrive(); // what was sent has come
-        cluster_wait();
+        bool joins = joined_by(warp, 0) < box.runs;
+        float4 gates = {};
         if (joins)
-            join_run<N>(a, sent, row, head0, run, gate, lane);
-        return;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        int *arrived = &f.arrived[row * (int)gridDim.y + (int)blockIdx.y];
-        last = arrive(arrived) == n.count - 1;
+            gates = gates_of(a, row, head0, me + N * min(joined_by(warp, lane), box.runs - 1), lane);
+        few_merge<N>(f, st, smem, box, row, head0, heads, warps, me, warp, lane);
+        if (joins)
+            join_runs<N>(a, box, row, head0, gates, me, warp, lane);
+    } else {
+        __shared__ bool last;
+        few_merge<N>(f, st, smem, box, row, head0, heads, warps, me, warp, lane);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int *arrived = &f.arrived[row * (int)gridDim.y + (int)blockIdx.y];
+            last = arrive(arrived) == n.count - 1;
+            if (last)
+                *arrived = 0;
+        }
+        __syncthreads();
         if (last)
-            *arrived = 0;
+            few_join(f, row, head0, heads, n.count, lane);
     }
-    __syncthreads();
-    if (last)
-        few_join(f, row, head0, heads, n.count, lane);
 }
 
 static int node_target(const lg_cu *c, const attn_args &a)
@@ -771,41 +695,37 @@ static int most_nodes(int64_t seen, int target)
 // A cluster a (KV head, row); false: this card has none of that size, nothing was done.
 template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigned groups, int rows)
 {
-    if constexpr (CLUSTER > 0) {
-        auto kernel = attn_few_kernel<TYPE, STAGES, CLUSTER>;
-        size_t smem = (size_t)cluster_smem(f.a.group < Q_ROWS ? f.a.group : (int)Q_ROWS);
-        cudaLaunchConfig_t config = {};
-        cudaLaunchAttribute attr[2];
-        int active = 0;
+    auto kernel = attn_few_kernel<TYPE, CLUSTER>;
+    size_t smem = (size_t)cluster_smem(f.a.group < Q_ROWS ? f.a.group : (int)Q_ROWS);
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attr[2];
+    int active = 0;
 
-        if (c->arch < 90 || smem > (size_t)c->smem)
-            return false;
-        share_sm(c, kernel, smem);
-        if (CLUSTER > 8)
-            (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-        attr[0].id = cudaLaunchAttributeClusterDimension;
-        attr[0].val.clusterDim.x = CLUSTER;
-        attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
-        attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attr[1].val.programmaticStreamSerializationAllowed = 1;
-        config.gridDim = dim3(CLUSTER, groups, (unsigned)rows);
-        config.blockDim = dim3(32 * FEW_WARPS);
-        config.dynamicSmemBytes = smem;
-        config.stream = c->stream;
-        config.attrs = attr;
-        config.numAttrs = 1;
-        if (cudaOccupancyMaxActiveClusters(&active, kernel, &config) != cudaSuccess || active < 1) {
-            (void)cudaGetLastError(); // that was a question
-            return false;
-        }
-        config.numAttrs = c->pdl && !c->uneven ? 2 : 1;
-        cudaError_t e = cudaLaunchKernelEx(&config, kernel, f, c->step);
-        if (e != cudaSuccess && c->error == cudaSuccess)
-            c->error = e;
-        c->uneven = !LG_ATTN_EARLY || CLUSTER * (int)groups * rows < c->sms * 15 / 16;
-        return true;
+    if (c->arch < 90 || smem > (size_t)c->smem)
+        return false;
+    share_sm(c, kernel, smem);
+    attr[0].id = cudaLaunchAttributeClusterDimension;
+    attr[0].val.clusterDim.x = CLUSTER;
+    attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
+    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr[1].val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(CLUSTER, groups, (unsigned)rows);
+    config.blockDim = dim3(32 * FEW_WARPS);
+    config.dynamicSmemBytes = smem;
+    config.stream = c->stream;
+    config.attrs = attr;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&active, kernel, &config) != cudaSuccess || active < 1) {
+        (void)cudaGetLastError(); // that was a question
+        return false;
     }
-    return false;
+    config.numAttrs = c->pdl && !c->uneven ? 2 : 1;
+    cudaError_t e = cudaLaunchKernelEx(&config, kernel, f, c->step);
+    if (e != cudaSuccess && c->error == cudaSuccess)
+        c->error = e;
+    // blocks of a product that takes more than half of a multiprocessor land evenly in any case
+    c->uneven = c->smem < ALONE_SMEM && CLUSTER * (int)groups * rows < c->sms * 15 / 16;
+    return true;
 }
 
 template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, int rows)
@@ -814,6 +734,7 @@ template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_c
     int64_t seen = a.kv.window > 0 && a.kv.window < c->ctx ? a.kv.window : c->ctx;
 
     f.a = a;
+    f.scale = a.scale * LOG2_E;
     f.nodes = node_target(c, a);
     f.arrived = c->arrived;
     if (qkv) {
@@ -828,31 +749,14 @@ template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_c
     unsigned groups = (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
     if (run_cluster<TYPE>(c, f, groups, rows))
         return;
-    bool roomy = c->smem >= few_smem(STAGES);
-    auto kernel = roomy ? attn_few_kernel<TYPE, STAGES, 0> : attn_few_kernel<TYPE, 2, 0>;
-    size_t smem = (size_t)few_smem(roomy ? STAGES : 2);
-    share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)most_nodes(seen, f.nodes), groups, (unsigned)rows), 32 * FEW_WARPS, smem,
-           f, c->step);
+    auto kernel = attn_few_kernel<TYPE, 0>;
+    share_sm(c, kernel, FEW_SMEM);
+    launch(c, kernel, dim3((unsigned)most_nodes(seen, f.nodes), groups, (unsigned)rows), 32 * FEW_WARPS,
+           FEW_SMEM, f, c->step);
     c->uneven = true;
 }
 
 /* ---- the op ---- */
-
-static size_t row_floats(int64_t ctx, int n_head, int head_dim)
-{
-    return (size_t)n_head * (size_t)lg_cu_max_spans(ctx, 0) * (size_t)(head_dim + 2);
-}
-
-// Rows whose nodes are in scratch at a time: all that may be exact, unless the context is very long.
-static const size_t node_room = (size_t)40 << 20; // floats
-
-static int node_rows(size_t floats)
-{
-    size_t n = node_room / floats;
-
-    return n < 1 ? 1 : n > LG_CU_EXACT_ROWS ? LG_CU_EXACT_ROWS : (int)n;
-}
 
 size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
 {
@@ -860,33 +764,20 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim)
 
     while (bucket < max_ctx)
         bucket *= 2;
-    size_t floats = row_floats(bucket, max_head, head_dim), plain = floats * LG_CU_EXACT_ROWS;
+    size_t plain = lg_cu_attn_plain_floats(bucket, max_head, head_dim);
     size_t few =
         (size_t)LG_CU_EXACT_ROWS * (size_t)max_head * (size_t)most_nodes(bucket, NODES) * NODE_FLOATS;
-    if (plain > node_room)
-        plain = floats > node_room ? floats : node_room;
     return plain > few ? plain : few;
-}
-
-// Nodes, then their join, for as many rows at a time as have room.
-template <typename K>
-static void run_nodes(lg_cu *c, attn_args a, K kernel, unsigned heads, int threads, size_t smem, int rows)
-{
-    int step = node_rows(row_floats(c->ctx, c->max_head, a.kv.head_dim)),
-        dim_up = (a.kv.head_dim + 31) / 32 * 32;
-
-    for (a.row0 = 0; a.row0 < rows; a.row0 += step) {
-        unsigned n = (unsigned)(rows - a.row0 < step ? rows - a.row0 : step);
-        launch(c, kernel, dim3(n, heads, (unsigned)a.max_spans), threads, smem, a, c->step);
-        launch(c, attn_join_kernel, dim3((unsigned)a.n_head, n), JOIN_GROUPS * dim_up,
-               JOIN_GROUPS * (size_t)dim_up * sizeof(float), a, c->step);
-    }
 }
 
 bool lg_cu_attn_takes_qkv(const lg_cu *c, const lg_cu_qkv *q)
 {
+    uintptr_t all = (uintptr_t)q->q.p | (uintptr_t)q->k.p | (uintptr_t)q->v.p | (uintptr_t)q->q_norm |
+                    (uintptr_t)q->k_norm | (uintptr_t)q->table;
+
     return c->rows == 1 && q->q.p && q->q.stride % 4 == 0 && q->kv->head_dim == HEAD &&
-           q->kv->type != LG_F32 && q->n_head / q->kv->n_kv_head <= Q_ROWS && ((uintptr_t)q->q.p & 15) == 0;
+           q->kv->type != LG_F32 && q->n_head / q->kv->n_kv_head <= Q_ROWS && (all & 15) == 0 &&
+           (!q->table || q->n_rot == HEAD / 2 || q->n_rot == HEAD);
 }
 
 void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows)
@@ -896,5 +787,5 @@ void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool ten
     else if (tensor)
         run_few<LG_Q8_0>(c, a, qkv, rows);
     else
-        run_nodes(c, a, attn_plain_kernel, (unsigned)a.n_head, 32 * PLAIN_WARPS, 0, rows);
+        lg_cu_attn_plain(c, a, rows);
 }

@@ -17,11 +17,6 @@
 
 #include "backend/cuda/stream.cuh"
 
-/* What only a measurement decides; all values compile. */
-#ifndef LG_FEW
-#define LG_FEW 1 // 0: the kernels of dp4a for several rows
-#endif
-
 enum {
     TILE_ROWS = 16,
     SHARERS = 8,               // warps of a tile, at most
@@ -477,8 +472,8 @@ DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, fe
 /* Can a matrix be multiplied so? */
 static inline bool few_takes(const lg_cu_mat *m)
 {
-    return LG_FEW && (m->type == LG_Q8_0 || m->type == LG_Q4_K || m->type == LG_Q6_K) &&
-           m->n_in % 128 == 0 && m->n_in >= 128 && m->n_out >= TILE_ROWS;
+    return (m->type == LG_Q8_0 || m->type == LG_Q4_K || m->type == LG_Q6_K) && m->n_in % 128 == 0 &&
+           m->n_in >= 128 && m->n_out >= TILE_ROWS;
 }
 
 #endif

@@ -82,6 +82,7 @@ typedef struct lg_cu {
     lg_cu_acts acts, mid;   /* inputs of products; of the down products */
     float *mid_f32;         /* the same, for float weights */
     float *route_logits;    /* [rows][experts] */
+    uint32_t *route_keys;   /* [experts], of one row: see moe_one.cu */
     int32_t *entry;         /* [rows * k]: entries sorted by expert */
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
@@ -181,6 +182,11 @@ bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
 /* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL:
  * h is, and is quantised in c->acts); false: not these, nothing was done. */
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm);
+/* moe_down_one.cu, for moe_one.cu: the last launch. The values between the products are in c->mid_f32, the
+ * choice in the route's ids and w, or m's. Ids are read while the launch before is still at work: it has to
+ * write them before it lets the next one in. */
+bool lg_cu_moe_down_fits(const lg_cu *c, const lg_cu_moe *m);
+void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *a, int tile_rows);
 /* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries */

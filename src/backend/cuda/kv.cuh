@@ -63,65 +63,91 @@ DEV void head_post(float *x, const float *src, const float *norm, float eps, con
     __syncwarp();
 }
 
-/* The same in two halves, for heads of 128: the loads of a head and of its norm's weights (norm NULL: none),
- * and of the lane's angles; then the arithmetic. The order of operations is head_post's. */
-struct head_values {
-    float x[4], w[4];
+/* The same in registers, for heads of 128 of which half = 0, 32 or 64 pairs turn: half a warp a head, lane m
+ * of it holds dimensions 2m + 32i and the next. The order of operations is head_post's. */
+struct head_pairs {
+    float2 v[4];
 };
 
 struct head_turn {
-    float c[2], s[2];
+    float2 c[2], s[2];
 };
 
-DEV head_values values_of(const float *src, const float *norm, int lane)
+DEV float2 load_pair(const float *p) // in time: not moved behind a wait
 {
-    head_values v;
-
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        v.x[i] = __ldcg(src + lane + 32 * i);
-        v.w[i] = norm ? __ldg(norm + lane + 32 * i) : 1.0f;
-    }
+    float2 v;
+    asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p));
     return v;
 }
 
-DEV head_turn turn_of(const float *table, int half, int lane)
+// p: of the lane, at its first two dimensions
+DEV head_pairs pairs_of(const float *p)
+{
+    head_pairs x;
+
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x.v[i] = load_pair(p + 32 * i);
+    return x;
+}
+
+DEV head_turn turn_of(const float *cos, const float *sin, int half)
 {
     head_turn t = {};
 
 #pragma unroll
     for (int i = 0; i < 2; i++)
-        if (lane + 32 * i < half) {
-            t.c[i] = __ldcg(table + lane + 32 * i);
-            t.s[i] = __ldcg(table + half + lane + 32 * i);
+        if (32 * i < half) {
+            t.c[i] = load_pair(cos + 32 * i);
+            t.s[i] = load_pair(sin + 32 * i);
         }
     return t;
 }
 
-DEV void values_post(float *x, const head_values &v, bool norm, float eps, const head_turn &t, int half,
-                     int lane)
+/* All lanes: the norm's factor. The sums of 32 columns of four are added in warp_sum's order: column c, 2m +
+ * (0, 1), to c ^ 16, c ^ 8, c ^ 4, c ^ 2, c ^ 1; after the first step a lane goes on with one of its two. */
+DEV float pairs_norm(const head_pairs &x, float eps, int lane)
 {
-    float sum = 0.0f, inv = 1.0f;
+    float a = 0.0f, b = 0.0f;
 
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        sum = fmaf(v.x[i], v.x[i], sum);
-    if (norm)
-        inv = 1.0f / sqrtf(warp_sum(sum) / 128.0f + eps);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        x[lane + 32 * i] = norm ? v.x[i] * inv * v.w[i] : v.x[i];
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int j = lane + 32 * i;
-        if (j < half) {
-            float u = x[j], w = x[half + j];
-            x[j] = fmaf(-w, t.s[i], u * t.c[i]);
-            x[half + j] = fmaf(u, t.s[i], w * t.c[i]);
-        }
+    for (int i = 0; i < 4; i++) {
+        a = fmaf(x.v[i].x, x.v[i].x, a);
+        b = fmaf(x.v[i].y, x.v[i].y, b);
     }
-    __syncwarp();
+    bool upper = lane & 8;
+    float v = (upper ? b : a) + __shfl_xor_sync(0xFFFFFFFFu, upper ? a : b, 8);
+#pragma unroll
+    for (int o = 4; o > 0; o >>= 1)
+        v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
+    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
+    return 1.0f / sqrtf(v / 128.0f + eps);
+}
+
+// inv and w are 1 where there is no norm
+DEV void pairs_scale(head_pairs &x, const head_pairs &w, float inv)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x.v[i] = make_float2(x.v[i].x * inv * w.v[i].x, x.v[i].y * inv * w.v[i].y);
+}
+
+DEV void turn_pair(float2 &u, float2 &w, float2 c, float2 s)
+{
+    float2 a = u;
+
+    u = make_float2(fmaf(-w.x, s.x, a.x * c.x), fmaf(-w.y, s.y, a.y * c.y));
+    w = make_float2(fmaf(a.x, s.x, w.x * c.x), fmaf(a.y, s.y, w.y * c.y));
+}
+
+DEV void pairs_turn(head_pairs &x, const head_turn &t, int half)
+{
+    if (half == 64) {
+        turn_pair(x.v[0], x.v[2], t.c[0], t.s[0]);
+        turn_pair(x.v[1], x.v[3], t.c[1], t.s[1]);
+    } else if (half == 32) {
+        turn_pair(x.v[0], x.v[1], t.c[0], t.s[0]);
+    }
 }
 
 /* All lanes: a head's row x of K or V in the cache's type. */

@@ -8,7 +8,7 @@
  */
 #include "backend/cuda/stream.cuh"
 
-enum { WARPS = 4 };
+enum { ROW_WARPS = 4 };
 
 struct linear_args {
     lg_cu_part part[LG_CU_PARTS];
@@ -18,10 +18,10 @@ struct linear_args {
 };
 
 template <int COLS, int ROWS, bool ANY>
-static __global__ void __launch_bounds__(32 * WARPS)
+static __global__ void __launch_bounds__(32 * ROW_WARPS)
     linear_kernel(__grid_constant__ const linear_args a, const lg_cu_step *step)
 {
-    int lane = threadIdx.x % 32, group = (int)blockIdx.x * WARPS + (int)threadIdx.x / 32, p = 0;
+    int lane = threadIdx.x % 32, group = (int)blockIdx.x * ROW_WARPS + (int)threadIdx.x / 32, p = 0;
     int col[COLS], row[ROWS];
     const uint8_t *p_row[ROWS];
     float acc[ROWS][COLS];
@@ -75,6 +75,7 @@ struct one_args {
 };
 
 enum {
+    MORE_WARPS = 12,    // of a block, where all of its rows fit the rings
     ONE_ROWS = 4,       // of a warp between two reductions
     STACK_BYTES = 3456, // rows that fit twice come in pairs: larger copies
 };
@@ -90,23 +91,24 @@ DEV int one_part(const one_args &a, int *row)
     return p;
 }
 
-// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every STREAM_WARPS-th unit of its
+// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every WARPS-th unit of its
 // block's; a unit is `stack` rows.
-template <int T, bool NORM>
-static __global__ void __launch_bounds__(STREAM_THREADS, 2)
+template <int T, bool NORM, int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
-    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.n_in / 32,
-        slices = (runs + SLICE - 1) / SLICE, two = a.stack - 1; // a shift
+    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.n_in / 32, slices = (runs + SLICE - 1) / SLICE,
+        two = a.stack - 1; // a shift
     unsigned blocks = gridDim.x, total = (unsigned)(a.total >> two);
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
-    int units = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS : 0;
+    int units = first < end ? (end - first + WARPS - 1) / WARPS : 0;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
     row_ring slots;
     int ask = first, slice = 0, part_now = 0; // parts come in order
-    norm_part norm;
+    norm_part<WARPS> norm;
+    unsigned stores = chunks_here(any);
 
     auto get = [&](unsigned to, unsigned bar) {
         int row = ask << two;
@@ -119,24 +121,24 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
                           a.stack * min((int)SLICE, runs - slice * SLICE), slices == 1, lane);
         });
         slice = slice + 1 == slices ? 0 : slice + 1;
-        ask += slice == 0 ? STREAM_WARPS : 0;
+        ask += slice == 0 ? WARPS : 0;
     };
     slots.open(smem, a.ring, warp, lane, units * slices, 0);
     slots.fill(RING_MOST, get);
     if (NORM)
         norm_weights(norm, a.norm);
-    stream_wait(); // the activations are of the kernel before
+    wait_for_last(); // the activations are of the kernel before
     if (NORM) {
-        norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), any && blockIdx.x == 0);
+        norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), stores);
     } else {
-        copy_acts(acts, a.acts.q, a.acts.meta, runs);
+        copy_acts(acts, a.acts.q, a.acts.meta, 0, runs);
         __syncthreads();
     }
-    for (int at = first; at < end; at += (ONE_ROWS >> two) * STREAM_WARPS) {
+    for (int at = first; at < end; at += (ONE_ROWS >> two) * WARPS) {
         float acc[ONE_ROWS] = {}, sum;
 #pragma unroll 1
         for (int i = 0; i < ONE_ROWS; i += a.stack) {
-            int unit = at + (i >> two) * STREAM_WARPS, n = unit < end ? slices : 0, row = unit << two;
+            int unit = at + (i >> two) * WARPS, n = unit < end ? slices : 0, row = unit << two;
             float v[2] = {};
             const lg_cu_mat &m = a.part[one_part(a, &row)].w;
 #pragma unroll 1
@@ -157,7 +159,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
             push(acc, v[1]);
         }
         int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum);
-        int unit = at + (index >> two) * STREAM_WARPS, row = (unit << two) + (index & two);
+        int unit = at + (index >> two) * WARPS, row = (unit << two) + (index & two);
         if (unit >= end)
             continue;
         if (lane % (32 / ONE_ROWS) == 0 && any) {
@@ -167,13 +169,20 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     }
 }
 
+template <bool NORM, int WARPS> static auto kernel_of(int type)
+{
+    return type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, NORM, WARPS>
+           : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, NORM, WARPS>
+                             : linear_one_kernel<LG_CU_ANY, NORM, WARPS>;
+}
+
 // False: something does not fit; nothing was done.
 static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, int rows,
                     const lg_cu_part *parts, int n_parts)
 {
     one_args a = {};
     int type = parts[0].w.type, n_in = parts[0].w.n_in, slot = 0;
-    size_t other = act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float);
+    size_t other = act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float), all = 0;
 
     a.stack = n_in / 32 <= SLICE ? 2 : 1;
     for (int p = 0; p < n_parts; p++) {
@@ -186,11 +195,20 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.stack = parts[p].w.n_out % 2 == 0 ? a.stack : 1;
         int bytes = rows_bytes(parts[p].w.type, n_in / 32 < SLICE ? n_in / 32 : (int)SLICE);
         slot = bytes > slot ? bytes : slot;
+        all += (size_t)parts[p].w.n_out * (size_t)rows_bytes(parts[p].w.type, n_in / 32);
     }
     if (2 * slot > STACK_BYTES)
         a.stack = 1;
     slot *= a.stack; // at least what so many rows take: rows_bytes rounds up
-    a.ring = plan_ring(c, slot, other);
+    // what fits the rings at once waits for instructions, not for bytes: more warps
+    bool more =
+        all / (size_t)c->sms + other <= STREAM_SMEM && (!norm || norm->cols <= norm_columns(MORE_WARPS));
+    if (more)
+        a.ring = plan_ring(c, slot, other, MORE_WARPS);
+    if (a.ring.depth == 0) {
+        more = false;
+        a.ring = plan_ring(c, slot, other, STREAM_WARPS);
+    }
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
     a.n_parts = n_parts;
@@ -200,16 +218,15 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.norm = *norm;
     else
         a.acts = *acts;
-    auto kernel = norm              ? type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, true>
-                                      : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, true>
-                                                        : linear_one_kernel<LG_CU_ANY, true>
-                               : type == LG_Q8_0 ? linear_one_kernel<LG_Q8_0, false>
-                  : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, false>
-                                    : linear_one_kernel<LG_CU_ANY, false>;
+    auto kernel = norm   ? more ? kernel_of<true, MORE_WARPS>(type) : kernel_of<true, STREAM_WARPS>(type)
+                    : more ? kernel_of<false, MORE_WARPS>(type)
+                         : kernel_of<false, STREAM_WARPS>(type);
     size_t smem = (size_t)ring_room(a.ring) + other;
+    if (smem < ALONE_SMEM && c->smem >= ALONE_SMEM) // behind attention, which leaves multiprocessors empty
+        smem = ALONE_SMEM;
     share_sm(c, kernel, smem);
     launch(c, kernel, dim3((unsigned)(a.total / a.stack < c->sms ? a.total / a.stack : c->sms)),
-           STREAM_THREADS, smem, a, c->step);
+           32 * a.ring.warps, smem, a, c->step);
     return true;
 }
 
@@ -229,7 +246,7 @@ template <int COLS> static void run(lg_cu *c, linear_args &a, bool any)
         a.n_groups += ceil_div(a.part[p].w.n_out, ROWS);
     }
     launch(c, any ? linear_kernel<COLS, ROWS, true> : linear_kernel<COLS, ROWS, false>,
-           dim3((unsigned)ceil_div(a.n_groups, WARPS)), 32 * WARPS, 0, a, c->step);
+           dim3((unsigned)ceil_div(a.n_groups, ROW_WARPS)), 32 * ROW_WARPS, 0, a, c->step);
 }
 
 void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts)

@@ -8,13 +8,8 @@
 
 enum { LINEAR_WARPS = 16 };
 
-/* What only a measurement decides; all values compile. */
-#ifndef LG_FEW_RING
-#define LG_FEW_RING 6528 // three quads of Q8_0; 8704: four
-#endif
-
 // Bytes of a warp's ring: three quads of Q8_0, or two where the rows need the room.
-enum { WIDE_RING = LG_FEW_RING, NARROW_RING = 4352 };
+enum { WIDE_RING = 6528, NARROW_RING = 4352 };
 
 struct few_args {
     lg_cu_part part[LG_CU_PARTS];            // first_group: the first tile, counted through all parts

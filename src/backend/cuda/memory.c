@@ -357,6 +357,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
         larger(rows, few) * LG_ROT_MAX * sizeof(float) * LG_CU_ROPES,
         few * (size_t)lim->max_head * sizeof(int),            // arrived
         (size_t)lim->hidden * sizeof(float),                  // x_other
+        LG_CU_EXPERTS * sizeof(uint32_t),                     // route_keys
     };
     for (; n < (int)(sizeof bytes / sizeof *bytes); n++) {
         p[n] = base ? base + at : NULL;
@@ -377,6 +378,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
         c->rope_table[i] = (float *)p[12] + i * larger(rows, few) * LG_ROT_MAX;
     c->cu.arrived = p[13];
     c->cu.x_other = p[14];
+    c->cu.route_keys = p[15];
     c->acts_cols = cols;
     c->cu.max_head = lim->max_head;
     return at;

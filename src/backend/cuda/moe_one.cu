@@ -1,15 +1,15 @@
 /*
  * backend/cuda/moe_one: routing and the mixture of experts for one row, in three launches.
  *
- * The first norms the row and multiplies it with the router. In the second every warp chooses the experts
- * from the logits for itself, while the shared expert's gate and up, which need no choice, are on their way;
- * then it multiplies gate and up of the chosen ones. The third multiplies all downs and adds them up. In
- * between lie f32 values; the third quantises them for itself.
+ * The first norms the row, multiplies it with the router and leaves a key for each expert. In the second
+ * every warp takes the experts with the greatest keys, while the shared expert's gate and up, which need no
+ * choice, are on their way; then it multiplies gate and up of the chosen ones. The third (moe_down_one.cu)
+ * multiplies all downs and adds them up. In between lie f32 values; the third quantises them for itself.
  *
  * Numbers are those of route.cu and moe_few.cu, bit for bit.
  *
- * Surprise: the third chooses as well, before it waits for the second: the logits are of the first, for which
- * the second has waited before it let the third begin.
+ * Surprise: the third reads the ids of the chosen before it waits for the second. Block 0 of the second has
+ * them in memory before any of its threads lets the third in, and that starts when all blocks have.
  */
 #include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
@@ -34,6 +34,7 @@ struct first_args {
     lg_cu_normed norm; // of NORM; else h
     const float *h;
     float *logits;
+    uint32_t *keys;
     int n_in, rows;
 };
 
@@ -98,7 +99,23 @@ DEV void router_sums(const first_args &a, int warp, int lane, const eight (&w)[A
     }
 }
 
-// The last block has no expert, or no more than others: it leaves the norm's results for everybody.
+// The score of a logit, without softmax: that of choose() in route.cuh.
+DEV float score_of(float logit)
+{
+    float x = expf(-fabsf(logit));
+
+    return logit < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
+}
+
+// Orders as the score plus its bias; never 0.
+DEV unsigned key_of(float x)
+{
+    unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
+
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+// All blocks norm the row; each leaves some of the results for everybody.
 template <bool NORM>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_first_kernel(__grid_constant__ const first_args a, const lg_cu_step *step)
@@ -108,17 +125,21 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     int lane = threadIdx.x % 32, warp = warp_index();
     float *h = (float *)smem, *sums = h + a.n_in;
     bool any = step_rows(step, a.rows) > 0;
+    int expert = (int)(blockIdx.x + threadIdx.x * gridDim.x); // whose sums the thread finishes
+    bool finishes = threadIdx.x < ROUTERS * ROUNDS && expert < a.route.n_expert && any;
+    unsigned stores = chunks_here(any);
+    float bias = 0.0f;
     eight w[AHEAD];
-    norm_part norm;
+    norm_part<STREAM_WARPS> norm;
 
     if (NORM)
         norm_weights(norm, a.norm);
     router_ahead(a, warp, lane, w);
-    if (warp == 0 && blockIdx.x == 0 && a.route.bias && lane * 32 < a.route.n_expert)
-        prefetch_l2(a.route.bias + lane * 32);
+    if (finishes && a.route.bias)
+        bias = __ldg(&a.route.bias[expert]);
     pdl_wait(); // the next one has weights to ask for at once
     if (NORM) {
-        norm_in(norm, a.norm, NULL, h, sums, any && blockIdx.x == gridDim.x - 1);
+        norm_in(norm, a.norm, NULL, h, sums, stores);
     } else {
         for (int i = (int)threadIdx.x * 4; i < a.n_in; i += STREAM_THREADS * 4)
             *(float4 *)(h + i) = __ldcg((const float4 *)(a.h + i));
@@ -126,30 +147,78 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     }
     router_sums(a, warp, lane, w, h, part);
     __syncthreads();
-    for (int t = (int)threadIdx.x; t < ROUTERS * ROUNDS; t += STREAM_THREADS) {
-        int expert = (int)blockIdx.x + t * (int)gridDim.x;
-        if (expert >= a.route.n_expert || !any)
-            break;
-        const float *p = &part[t / ROUTERS][t % ROUTERS * 4];
-        a.logits[expert] = p[0] + p[1] + p[2] + p[3];
+    if (finishes) {
+        const float *p = &part[threadIdx.x / ROUTERS][threadIdx.x % ROUTERS * 4];
+        float logit = p[0] + p[1] + p[2] + p[3];
+        a.logits[expert] = logit;
+        a.keys[expert] = key_of(score_of(logit) + bias); // a score is not negative, so + 0 changes nothing
     }
 }
 
 /* ---- the choice ---- */
 
-// One warp: which experts, rank i on lane i, and their weights: the numbers of choose() in route.cuh, without
-// shared memory. n is at most 32 * N, k at most 32.
-template <int N, bool SOFTMAX>
-DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *weight)
+// One warp: the experts with the k greatest keys, among equals the lower ones; rank i on lane i. n <= 256.
+// A lane sorts eight experts that follow each other; a turn takes the best of the lanes' first.
+DEV int choose_keys(const uint32_t *keys, int n, int k, int lane)
 {
-    float p[N], mine = 0.0f, sum = 0.0f;
-    unsigned key[N];
+    enum { N = 8 };
+    uint4 a = __ldcg((const uint4 *)keys + 2 * lane), b = __ldcg((const uint4 *)keys + 2 * lane + 1);
+    unsigned key[N] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
     int at[N], id = 0;
 
 #pragma unroll
+    for (int j = 0; j < N; j++) {
+        at[j] = N * lane + j;
+        key[j] = at[j] < n ? key[j] : 0u; // no expert
+    }
+#pragma unroll
+    for (int pass = 0; pass < N; pass++) // equals stay in order
+#pragma unroll
+        for (int j = pass & 1; j + 1 < N; j += 2) {
+            bool less = key[j] < key[j + 1];
+            unsigned hi = max(key[j], key[j + 1]), lo = min(key[j], key[j + 1]);
+            int hi_at = less ? at[j + 1] : at[j], lo_at = less ? at[j] : at[j + 1];
+            key[j] = hi, key[j + 1] = lo, at[j] = hi_at, at[j + 1] = lo_at;
+        }
+#pragma unroll 1
+    for (int i = 0; i < k; i++) {
+        unsigned best = __reduce_max_sync(0xFFFFFFFFu, key[0]);
+        int winner = __ffs((int)__ballot_sync(0xFFFFFFFFu, key[0] == best)) - 1;
+        int won = __shfl_sync(0xFFFFFFFFu, at[0], winner);
+        id = lane == i ? won : id;
+        if (lane == winner) { // taken
+#pragma unroll
+            for (int j = 0; j + 1 < N; j++)
+                key[j] = key[j + 1], at[j] = at[j + 1];
+            key[N - 1] = 0;
+        }
+    }
+    return id;
+}
+
+// The scores of the chosen as their weights, rank i on lane i.
+DEV float weights_of(const lg_cu_route &r, float score, int lane)
+{
+    float sum = 0.0f;
+
+    for (int i = 0; i < r.k; i++)
+        sum += __shfl_sync(0xFFFFFFFFu, score, i);
+    return (r.norm ? score / (sum > 0x1p-14f ? sum : 0x1p-14f) : score) * r.scale;
+}
+
+// Of routers with a softmax, or many experts: from the logits, with room for as many floats.
+static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float *logits, int lane,
+                                               float *score)
+{
+    enum { N = CHOICES };
+    float p[N], mine = 0.0f;
+    unsigned key[N], top = 0;
+    int id = 0;
+
+#pragma unroll
     for (int j = 0; j < N; j++)
-        p[j] = lane + 32 * j < r.n_expert ? __ldcg(&logits[lane + 32 * j]) : -INFINITY;
-    if (SOFTMAX && r.softmax) {
+        p[j] = lane + 32 * j < r->n_expert ? __ldcg(&logits[lane + 32 * j]) : -INFINITY;
+    if (r->softmax) {
         float max = -INFINITY, total = 0.0f;
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -157,7 +226,7 @@ DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *
         max = warp_max(max);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            if (lane + 32 * j < r.n_expert)
+            if (lane + 32 * j < r->n_expert)
                 total += p[j] = expf(p[j] - max);
         total = warp_sum(total);
 #pragma unroll
@@ -165,64 +234,53 @@ DEV int choose_here(const lg_cu_route &r, const float *logits, int lane, float *
             p[j] /= total;
     } else {
 #pragma unroll
-        for (int j = 0; j < N; j++) {
-            float x = expf(-fabsf(p[j]));
-            p[j] = p[j] < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
-        }
+        for (int j = 0; j < N; j++)
+            p[j] = score_of(p[j]);
     }
 #pragma unroll
-    for (int j = 0; j < N; j++) { // a key orders as the score; 0 is no expert, or one that was taken
+    for (int j = 0; j < N; j++) { // 0 is no expert, or one that was taken
         int e = lane + 32 * j;
-        float x = e < r.n_expert ? r.bias ? p[j] + __ldg(&r.bias[e]) : p[j] : 0.0f;
-        unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
-        key[j] = e < r.n_expert ? (u & 0x80000000u ? ~u : u | 0x80000000u) : 0u;
-        at[j] = e;
+        key[j] = e < r->n_expert ? key_of(r->bias ? p[j] + __ldg(&r->bias[e]) : p[j]) : 0u;
+        top = max(top, key[j]);
     }
+    for (int i = 0; i < r->k; i++) {
+        unsigned best = __reduce_max_sync(0xFFFFFFFFu, top), at = 0xFFFFFFFFu;
+        float here = 0.0f;
 #pragma unroll
-    for (int pass = 0; pass < N; pass++) // a lane's experts, the best first; among equals the lower one
-#pragma unroll
-        for (int j = pass & 1; j + 1 < N; j += 2) {
-            bool less = key[j] < key[j + 1];
-            unsigned hi = less ? key[j + 1] : key[j], lo = less ? key[j] : key[j + 1];
-            int hi_at = less ? at[j + 1] : at[j], lo_at = less ? at[j] : at[j + 1];
-            key[j] = hi, key[j + 1] = lo, at[j] = hi_at, at[j + 1] = lo_at;
+        for (int j = N - 1; j >= 0; j--) {
+            bool is = key[j] == best;
+            at = is ? (unsigned)(lane + 32 * j) : at;
+            here = is ? p[j] : here;
         }
-    for (int i = 0; i < r.k; i++) {
-        unsigned best = __reduce_max_sync(0xFFFFFFFFu, key[0]);
-        int won = (int)__reduce_min_sync(0xFFFFFFFFu, key[0] == best ? (unsigned)at[0] : 0x7FFFFFFFu);
-        id = lane == i ? won : id;
-        if (at[0] == won) { // taken
+        unsigned won = __reduce_min_sync(0xFFFFFFFFu, at);
+        float w = __shfl_sync(0xFFFFFFFFu, here, (int)won % 32);
+        id = lane == i ? (int)won : id;
+        mine = lane == i ? w : mine;
+        top = 0;
 #pragma unroll
-            for (int j = 0; j + 1 < N; j++)
-                key[j] = key[j + 1], at[j] = at[j + 1];
-            key[N - 1] = 0;
-            at[N - 1] = 0x7FFFFFFF;
+        for (int j = 0; j < N; j++) {
+            key[j] = won == (unsigned)(lane + 32 * j) ? 0u : key[j];
+            top = max(top, key[j]);
         }
     }
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        float v = __shfl_sync(0xFFFFFFFFu, p[j], id % 32);
-        mine = id / 32 == j ? v : mine;
-    }
-    for (int i = 0; i < r.k; i++)
-        sum += __shfl_sync(0xFFFFFFFFu, mine, i);
-    if (r.norm)
-        mine /= sum > 0x1p-14f ? sum : 0x1p-14f;
-    *weight = mine * r.scale;
+    *score = mine;
     return id;
 }
 
-// Apart, because its code is long.
-static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float *logits, int lane,
-                                               float *weight)
+// Has the first launch left keys of such a router?
+DEV bool has_keys(const lg_cu_route &r)
 {
-    return choose_here<CHOICES, true>(*r, logits, lane, weight);
+    return r.n_expert <= 256 && !r.softmax;
 }
 
-DEV int choice_of(const lg_cu_route &r, const float *logits, int lane, float *weight)
+// A warp: rank i on lane i. chosen: the logit of that expert, or, without keys, its score.
+DEV int choice_of(const lg_cu_route &r, const uint32_t *keys, const float *logits, int lane, float *chosen)
 {
-    return r.n_expert <= 256 && !r.softmax ? choose_here<8, false>(r, logits, lane, weight)
-                                           : choose_many(&r, logits, lane, weight);
+    if (!has_keys(r))
+        return choose_many(&r, logits, lane, chosen);
+    int id = choose_keys(keys, r.n_expert, r.k, lane);
+    *chosen = __ldcg(&logits[id]);
+    return id;
 }
 
 /* ---- the second launch ---- */
@@ -231,6 +289,7 @@ struct up_args {
     lg_cu_mat gate, up, shared_gate, shared_up;
     int n_shared, k, rows; // rows of the shared expert; experts, or 1
     lg_cu_route route;     // router NULL: the choice is in ids
+    const uint32_t *keys;
     const float *logits;
     const int32_t *ids; // NULL: one matrix
     lg_cu_acts acts;
@@ -238,10 +297,10 @@ struct up_args {
     ring_plan ring;
 };
 
-#ifndef LG_UP_TELL
-#define LG_UP_TELL 4 // slots left to be asked for when the third launch is let in: it has to choose first
-#endif
-enum { UP_PAIRS = 4 }; // of a warp between two reductions
+enum {
+    UP_PAIRS = 4, // of a warp between two reductions
+    UP_TELL = 4,  // slots left to be asked for when the third launch is let in
+};
 
 // A slot holds a slice of a row of gate and of up, or, of a shared expert in another type, of one of them.
 // S: the type of the shared expert; T, another one, or LG_CU_ANY.
@@ -305,21 +364,29 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         else
             get(to, bar);
     };
-    slots.open(smem, a.ring, warp, lane, n_s + n, LG_UP_TELL);
+    slots.open(smem, a.ring, warp, lane, n_s + n, UP_TELL);
     slots.fill(n_s, get_shared);
-    stream_wait(); // nothing else to ask for before the choice is known
-    float weight = 0.0f;
+    wait_for_last(); // nothing else to ask for before the choice is known
+    held_run held;
+    float chosen = 0.0f;
+    hold_run(held, a.acts.q, a.acts.meta, (int)threadIdx.x, runs);
     if (a.route.router)
-        mine = choice_of(a.route, a.logits, lane, &weight);
+        mine = choice_of(a.route, a.keys, a.logits, lane, &chosen);
     else if (a.ids)
         mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
     slots.fill(RING_MOST, get_any);
-    if (a.route.router && blockIdx.x == 0 && warp == 0 && lane < a.k && any) {
-        a.route.ids[lane] = mine;
-        a.route.w[lane] = weight;
-    }
-    copy_acts(acts, a.acts.q, a.acts.meta, runs);
+    put_run(acts, held, (int)threadIdx.x, runs);
+    copy_acts(acts, a.acts.q, a.acts.meta, STREAM_THREADS, runs);
     __syncthreads();
+    if (a.route.router && blockIdx.x == 0) {
+        if (warp == 0) { // the third launch reads the ids before it waits for this one
+            if (lane < a.k && any)
+                a.route.ids[lane] = mine;
+            __threadfence();
+        } else {
+            slots.tell = -1; // so warp 0 lets it in
+        }
+    }
     for (int row = first_s; row < end_s; row += STREAM_WARPS) {
         float v[2] = {}, sum;
 #pragma unroll 1
@@ -367,192 +434,10 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         if (lane % (16 / UP_PAIRS) == 0 && index % 2 == 0 && pair < end && any)
             a.mid[pair] = swiglu(sum * matrix_scale(a.gate, expert), up * matrix_scale(a.up, expert));
     }
-}
-
-/* ---- the third launch ---- */
-
-#ifndef LG_DOWN_ROWS
-#define LG_DOWN_ROWS 4 // one behind the other in a slot: 2 or 4
-#endif
-enum {
-    DOWN_R = LG_DOWN_ROWS,
-    DOWN_ITEMS = 8 / DOWN_R, // of a warp between two reductions
-    MID_BATCH = 4            // loads of 128 values under way, and as many that are being quantised
-};
-
-struct down_args {
-    lg_cu_mat routed, shared;
-    bool has_shared;
-    lg_cu_route route; // router NULL: the choice is in ids and w
-    const float *logits;
-    const int32_t *ids;
-    const float *w, *mid; // mid: [k][n_in], then of the shared expert
-    float *out;
-    // width: lanes that share a row; shared_rows: DOWN_R of the shared expert
-    int k, rows, width, shared_rows;
-    ring_plan ring;
-};
-
-// The values between the products, quantised: those of the experts, then the shared expert's, which follow
-// them.
-DEV void quantise_mid(const down_args &a, uint8_t *acts, int warp, int lane)
-{
-    enum { CHUNKS = 1024 / NORM_CHUNK, STEP = STREAM_WARPS / CHUNKS }; // of a piece of activations
-    int all = (a.k + a.has_shared) * a.routed.n_in / NORM_CHUNK, at = warp % CHUNKS * 4 + lane / 8;
-    uint8_t *codes = acts + (lane & 4) * 128 + at * 16 + (lane & 3) * 4;
-    float4 next[MID_BATCH], v[MID_BATCH];
-    auto load = [&](int piece) {
-#pragma unroll
-        for (int j = 0; j < MID_BATCH; j++) // past the end the last chunk once more
-            next[j] =
-                __ldcg((const float4 *)a.mid +
-                       min((piece + j * STEP) * CHUNKS + warp % CHUNKS, all - 1) * (NORM_CHUNK / 4) + lane);
-    };
-
-    load(warp / CHUNKS);
-#pragma unroll 1
-    for (int piece = warp / CHUNKS; piece * CHUNKS < all; piece += MID_BATCH * STEP) {
-#pragma unroll
-        for (int j = 0; j < MID_BATCH; j++)
-            v[j] = next[j];
-        load(piece + MID_BATCH * STEP);
-#pragma unroll
-        for (int j = 0; j < MID_BATCH; j++) {
-            quad q = quantise4(v[j]);
-            if ((piece + j * STEP) * CHUNKS + warp % CHUNKS >= all)
-                continue;
-            *(int *)(codes + (piece + j * STEP) * ACT_PIECE) = q.codes;
-            if (lane % 8 == 0)
-                put_meta(acts + (piece + j * STEP) * ACT_PIECE, at, q.scale, q.scale_sum, q.sums);
-        }
-    }
-}
-
-// What a block multiplies: `units` units of its rows of each expert, then smaller ones of the shared expert.
-struct down_plan {
-    int row0, rows, unit, units, unit_s, units_s, items; // rows of the block are [row0, row0 + rows)
-};
-
-DEV down_plan plan_down(const down_args &a)
-{
-    int side = 32 / a.width, hidden = a.routed.n_out;
-    down_plan p;
-
-    p.unit = DOWN_R * side;
-    p.unit_s = a.shared_rows * side;
-    unsigned all = (unsigned)(hidden / p.unit); // 256 divides hidden
-    int u0 = (int)(all * blockIdx.x / gridDim.x);
-    p.units = (int)(all * (blockIdx.x + 1) / gridDim.x) - u0;
-    p.row0 = u0 * p.unit;
-    p.rows = p.units * p.unit;
-    p.units_s = a.has_shared ? p.units * (DOWN_R / a.shared_rows) : 0;
-    p.items = a.k * p.units + p.units_s;
-    return p;
-}
-
-// T, S: types of the experts and of the shared one (or LG_CU_ANY).
-template <int T, int S>
-static __global__ void __launch_bounds__(STREAM_THREADS, 2)
-    moe_down_one_kernel(__grid_constant__ const down_args a, const lg_cu_step *step)
-{
-    extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised rows, results
-    __shared__ float weights[32];
-    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.routed.n_in / 32, side = 32 / a.width;
-    int at_run = lane % a.width, at_row = lane / a.width;
-    const down_plan p = plan_down(a);
-    int routed = a.k * p.units;
-    uint8_t *acts = smem + ring_room(a.ring);
-    float *part = (float *)(acts + act_room((a.k + a.has_shared) * a.routed.n_in)); // [entry][p.rows]
-    bool any = step_rows(step, a.rows) > 0;
-    float weight = 0.0f;
-    int mine = a.route.router ? choice_of(a.route, a.logits, lane, &weight) // see above
-               : lane < a.k && any ? __ldcg(&a.ids[lane])
-                                   : 0;
-    int ask = warp, ask_e = 0, ask_u = warp;
-    row_ring slots;
-
-    auto get = [&](unsigned to, unsigned bar) {
-        for (; ask_e < a.k && ask_u >= p.units; ask_u -= p.units)
-            ask_e++;
-        if (ask < routed) {
-            int row = p.row0 + ask_u * p.unit;
-            fetch<T>(to, bar, a.routed, matrix_at(a.routed, __shfl_sync(0xFFFFFFFFu, mine, ask_e)), {row, 0},
-                     p.unit * runs, true, lane);
-        } else {
-            int row = p.row0 + (ask - routed) * p.unit_s;
-            by_type<S>(a.shared.type, [&](auto t) {
-                fetch<t.type>(to, bar, a.shared, a.shared.p, {row, 0}, p.unit_s * runs, true, lane);
-            });
-        }
-        ask += STREAM_WARPS;
-        ask_u += STREAM_WARPS;
-    };
-    slots.open(smem, a.ring, warp, lane,
-               warp < p.items ? (p.items - warp + STREAM_WARPS - 1) / STREAM_WARPS : 0, 0);
-    slots.fill(RING_MOST, get);
-    stream_wait();
-    if (!a.route.router && lane < a.k && any)
-        weight = __ldcg(&a.w[lane]);
-    if (warp == 0)
-        weights[lane] = weight;
-    quantise_mid(a, acts, warp, lane);
-    __syncthreads();
-    int e = 0, u = warp;
-    for (int at = warp; at < p.items; at += DOWN_ITEMS * STREAM_WARPS) {
-        float acc[DOWN_R * DOWN_ITEMS] = {}, sum;
-#pragma unroll 1
-        for (int i = 0; i < DOWN_ITEMS; i++) {
-            int item = at + i * STREAM_WARPS;
-            float v[DOWN_R] = {};
-            for (; e < a.k && u >= p.units && item < p.items; u -= p.units)
-                e++;
-            u += STREAM_WARPS;
-            const uint8_t *slot = item < p.items ? slots.turn() : smem;
-#pragma unroll 1
-            for (int j = item < p.items ? at_run : runs; j < runs; j += 32) {
-                act_run x = act_of(acts, e * runs + j);
-                if (item < routed) {
-                    int all = p.unit * runs, row = p.row0 + (item - e * p.units) * p.unit;
-                    unsigned skew = T == LG_Q6_K ? skew_of(a.routed, {row, 0}) : 0;
-#pragma unroll
-                    for (int r = 0; r < DOWN_R; r++)
-                        v[r] = dot_raw<T>(take<T>(slot, all, r * side + at_row, runs, j, skew), x, lane & 7,
-                                          v[r]);
-                } else {
-                    int all = p.unit_s * runs, row = p.row0 + (item - routed) * p.unit_s;
-                    by_type<S>(a.shared.type, [&](auto t) {
-                        unsigned skew = t.type == LG_Q6_K ? skew_of(a.shared, {row, 0}) : 0;
-#pragma unroll
-                        for (int r = 0; r < DOWN_R; r++)
-                            if (r < a.shared_rows)
-                                v[r] =
-                                    dot_raw<t.type>(take<t.type>(slot, all, r * side + at_row, runs, j, skew),
-                                                    x, lane & 7, v[r]);
-                    });
-                }
-            }
-            if (item < p.items)
-                slots.done(get);
-#pragma unroll
-            for (int r = 0; r < DOWN_R; r++)
-                push(acc, v[r]);
-        }
-        int index = sums_of<DOWN_R * DOWN_ITEMS>(acc, a.width, lane, &sum), r = index % DOWN_R;
-        int item = at + index / DOWN_R * STREAM_WARPS, entry = item < routed ? item / p.units : a.k;
-        int expert = __shfl_sync(0xFFFFFFFFu, mine, min(entry, a.k - 1));
-        if (lane % a.width % (a.width / (DOWN_R * DOWN_ITEMS)) != 0 || item >= p.items ||
-            (entry == a.k && r >= a.shared_rows))
-            continue;
-        int row = entry < a.k ? (item - entry * p.units) * p.unit : (item - routed) * p.unit_s;
-        part[entry * p.rows + row + r * side + at_row] =
-            sum * (entry < a.k ? matrix_scale(a.routed, expert) : a.shared.scale);
-    }
-    __syncthreads();
-    for (int o = (int)threadIdx.x; o < p.rows && any; o += STREAM_THREADS) {
-        float total = a.has_shared ? part[a.k * p.rows + o] : 0.0f;
-        for (int i = 0; i < a.k; i++)
-            total = fmaf(weights[i], part[i * p.rows + o], total);
-        a.out[p.row0 + o] = total;
+    if (a.route.router && blockIdx.x == gridDim.x - 1 && warp == STREAM_WARPS - 1) { // for the third launch
+        float weight = weights_of(a.route, has_keys(a.route) ? score_of(chosen) : chosen, lane);
+        if (lane < a.k && any)
+            a.route.w[lane] = weight;
     }
 }
 
@@ -574,6 +459,7 @@ static void run_first(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, co
         a.norm = *norm;
     a.h = m->h.p;
     a.logits = c->route_logits;
+    a.keys = c->route_keys;
     a.n_in = m->h.cols;
     a.rows = m->h.rows;
     share_sm(c, kernel, smem);
@@ -592,7 +478,7 @@ static ring_plan plan_up(const lg_cu *c, const lg_cu_mat *gate, const lg_cu_ffn 
     int other =
         shared && shared->gate.type != gate->type ? rows_bytes(shared->gate.type, slice_runs(gate)) : 0;
 
-    return plan_ring(c, slot > other ? slot : other, act_room(gate->n_in));
+    return plan_ring(c, slot > other ? slot : other, act_room(gate->n_in), STREAM_WARPS);
 }
 
 template <int T> static void run_up(lg_cu *c, up_args &a)
@@ -624,6 +510,7 @@ static void launch_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, const lg
     a.rows = m->h.rows;
     if (route)
         a.route = *route;
+    a.keys = c->route_keys;
     a.logits = c->route_logits;
     a.ids = ids;
     a.acts = c->acts;
@@ -640,85 +527,10 @@ static void launch_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, const lg
         run_up<LG_Q6_K>(c, a);
 }
 
-// Lanes that share a row of down.
-static int down_width(const lg_cu_mat *m)
-{
-    int runs = m->n_in / 32;
-    return runs > 16 ? 32 : runs > 8 ? 16 : 8;
-}
-
-// Bytes of shared memory behind the rings.
-static size_t down_other(const lg_cu *c, const lg_cu_moe *m)
-{
-    const lg_cu_mat *d = &m->routed->down;
-    size_t entries = (size_t)m->k + (m->shared != NULL);
-    int unit = DOWN_R * 32 / down_width(d);
-
-    return act_room((int)entries * d->n_in) +
-           entries * (size_t)(ceil_div(d->n_out / unit, c->sms) * unit) * sizeof(float);
-}
-
-static ring_plan plan_down(const lg_cu *c, const lg_cu_moe *m, int *shared_rows)
-{
-    const lg_cu_mat *d = &m->routed->down;
-    int runs = d->n_in / 32 * (32 / down_width(d)), slot = rows_bytes(d->type, DOWN_R * runs), other = 0;
-
-    *shared_rows = 1;
-    if (m->shared) {
-        int type = m->shared->down.type;
-        while (*shared_rows < DOWN_R && rows_bytes(type, 2 * *shared_rows * runs) <= slot)
-            *shared_rows *= 2;
-        other = rows_bytes(type, *shared_rows * runs);
-    }
-    return plan_ring(c, slot > other ? slot : other, down_other(c, m));
-}
-
-template <int T> static void run_down(lg_cu *c, const down_args &a, size_t smem)
-{
-    auto kernel = !a.has_shared || a.shared.type == T ? moe_down_one_kernel<T, T>
-                                                      : moe_down_one_kernel<T, LG_CU_ANY>;
-
-    if (T == LG_Q4_K && a.has_shared && a.shared.type == LG_Q8_0)
-        kernel = moe_down_one_kernel<LG_Q4_K, LG_Q8_0>;
-    share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
-}
-
-static void launch_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
-{
-    down_args a = {};
-
-    a.routed = m->routed->down;
-    a.has_shared = m->shared != NULL;
-    if (m->shared)
-        a.shared = m->shared->down;
-    if (route)
-        a.route = *route;
-    a.logits = c->route_logits;
-    a.ids = m->ids;
-    a.w = m->w;
-    a.mid = c->mid_f32;
-    a.out = m->out.p;
-    a.k = m->k;
-    a.rows = m->h.rows;
-    a.width = down_width(&m->routed->down);
-    a.ring = plan_down(c, m, &a.shared_rows);
-    size_t smem = (size_t)ring_room(a.ring) + down_other(c, m);
-    if (a.routed.type == LG_Q8_0)
-        run_down<LG_Q8_0>(c, a, smem);
-    else if (a.routed.type == LG_Q4_K)
-        run_down<LG_Q4_K>(c, a, smem);
-    else if (a.routed.type == LG_Q5_K)
-        run_down<LG_Q5_K>(c, a, smem);
-    else
-        run_down<LG_Q6_K>(c, a, smem);
-}
-
 // Does everything fit these kernels?
 static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm)
 {
     const lg_cu_ffn *f = m->routed ? m->routed : m->shared, *shared = m->routed ? m->shared : NULL;
-    int rows;
 
     if (!one_type(f) || (shared && !one_type(shared)) || (norm && !norm_streams(norm)) ||
         (((uintptr_t)m->h.p & 15) != 0))
@@ -729,9 +541,7 @@ static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, c
         return false;
     if (!m->routed)
         return f->down.n_in % 32 == 0;
-    return m->k <= 31 && streams(&f->down) && f->down.n_out % 256 == 0 &&
-           (!shared || (streams(&shared->down) && shared->down.n_in == f->down.n_in)) &&
-           plan_down(c, m, &rows).depth > 0;
+    return lg_cu_moe_down_fits(c, m);
 }
 
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm)
@@ -742,7 +552,7 @@ bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const
         if (route)
             run_first(c, m, route, norm);
         launch_up(c, m, m->routed, m->shared, route, m->ids, m->k);
-        launch_down(c, m, route);
+        lg_cu_moe_down_one(c, m, route);
         return true;
     }
     launch_up(c, m, m->shared, NULL, NULL, NULL, 1); // dense: down is a plain product

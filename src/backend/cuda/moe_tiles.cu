@@ -10,25 +10,14 @@
  */
 #include "backend/cuda/few.cuh"
 
-/* What only a measurement decides; all values compile. */
-#ifndef LG_TILES_BLOCKS
-#define LG_TILES_BLOCKS 3 // 3: 80 registers and 24 warps; 2: 128 and 16
-#endif
-#ifndef LG_TILES_RING
-#define LG_TILES_RING 4352 // two quads of Q8_0, three of Q4_K; 5376: four of Q4_K
-#endif
-#ifndef LG_TILES_DOWN
-#define LG_TILES_DOWN 8 // 8, 16: tiles of a block of down
-#endif
-
 enum {
     MOE_WARPS = 8,
     UP_COLS = 32, // of a block: two tiles of gate, two of up
     UP_TILES = 4,
-    DOWN_TILES = LG_TILES_DOWN, // of a block
-    BLOCKS = LG_TILES_BLOCKS,   // of a multiprocessor
+    DOWN_TILES = 8, // of a block
+    BLOCKS = 3,     // of a multiprocessor
     GROUP_PAIRS = LG_CU_FEW_COLS / 2,
-    RING = LG_TILES_RING, // bytes of a warp's
+    RING = 4352, // bytes of a warp's: two quads of Q8_0, three of Q4_K
 };
 
 struct tiles_args {

@@ -8,13 +8,9 @@
 #include "backend/cuda/gemv.cuh"
 #include "backend/cuda/route.cuh"
 
-#ifndef LG_ROUTE_EXPERTS
-#define LG_ROUTE_EXPERTS 4 // of a block, for several rows; 1, 2: what only a measurement decides
-#endif
-
 template <int COLS> static __host__ __device__ constexpr int block_experts(void)
 {
-    return COLS == 1 ? 1 : LG_ROUTE_EXPERTS;
+    return COLS == 1 ? 1 : 4;
 }
 
 template <int COLS>

@@ -22,18 +22,11 @@
 
 #include "backend/cuda/gemv.cuh"
 
-/* What only a measurement decides; both values compile. */
-#ifndef LG_STREAM_WARPS
-#define LG_STREAM_WARPS 8 // 8: up to 128 registers a thread; 16: 64
-#endif
-#ifndef LG_STREAM_LATE
-#define LG_STREAM_LATE 1 // 0: the next kernel is let in as soon as this one has what it waits for
-#endif
-
 enum {
-    STREAM_WARPS = LG_STREAM_WARPS,
+    STREAM_WARPS = 8, // of a block, unless a kernel says otherwise; up to 128 registers a thread
     STREAM_THREADS = 32 * STREAM_WARPS,
     STREAM_SMEM = 115200, // and 512 bytes that are not dynamic: two blocks fill 228 KiB
+    ALONE_SMEM = 116736,  // more than half: two blocks that take so much never share a multiprocessor
     SLICE = 96,           // runs of a slot, where rows are longer
     RING_LEAST = 2,       // slots of a ring
     RING_MOST = 12,
@@ -140,7 +133,7 @@ static __host__ __device__ constexpr int rows_bytes(int type, int n)
 }
 
 template <int T> struct raw_run {
-    uint4 a, b;     // codes; Q8_0: the second half; Q4_K, Q5_K: scales
+    uint4 a, b; // codes; Q8_0: the second half; Q4_K, Q5_K: scales
     unsigned c, d;
 };
 
@@ -406,16 +399,42 @@ DEV void slice_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *ac
     *w = slice_dot<T>(slot + rows_bytes(T, n), n, 0, n, skew, acts, lane, *w);
 }
 
-/* The whole block: a quantised row of n runs from global memory. */
-DEV void copy_acts(uint8_t *to, const int8_t *q, const int4 *meta, int n)
+/* A run of a quantised row on its way from global to shared memory. */
+struct held_run {
+    int4 a, b, meta;
+};
+
+/* Run i of n, if it is one. */
+DEV void hold_run(held_run &r, const int8_t *q, const int4 *meta, int i, int n)
 {
-    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
-        int4 a = __ldcg((const int4 *)q + 2 * i), b = __ldcg((const int4 *)q + 2 * i + 1),
-             m = __ldcg(meta + i);
-        uint8_t *p = to + i / 32 * ACT_PIECE + i % 32 * 16;
-        *(int4 *)p = a;
-        *(int4 *)(p + 512) = b;
-        put_meta(to, i, __int_as_float(m.x), __int_as_float(m.y), m.z);
+    if (i < n) {
+        r.a = __ldcg((const int4 *)q + 2 * i);
+        r.b = __ldcg((const int4 *)q + 2 * i + 1);
+        r.meta = __ldcg(meta + i);
+    }
+}
+
+DEV void put_run(uint8_t *to, const held_run &r, int i, int n)
+{
+    uint8_t *p = to + i / 32 * ACT_PIECE + i % 32 * 16;
+
+    if (i < n) {
+        *(int4 *)p = r.a;
+        *(int4 *)(p + 512) = r.b;
+        put_meta(to, i, __int_as_float(r.meta.x), __int_as_float(r.meta.y), r.meta.z);
+    }
+}
+
+/* The whole block: runs [from, n) of a quantised row from global memory, two of a thread at a time. */
+DEV void copy_acts(uint8_t *to, const int8_t *q, const int4 *meta, int from, int n)
+{
+#pragma unroll 1
+    for (int i = from + (int)threadIdx.x; i < n; i += 2 * (int)blockDim.x) {
+        held_run x, y;
+        hold_run(x, q, meta, i, n);
+        hold_run(y, q, meta, i + (int)blockDim.x, n);
+        put_run(to, x, i, n);
+        put_run(to, y, i + (int)blockDim.x, n);
     }
 }
 
@@ -452,8 +471,10 @@ template <int N> DEV int sums_of(float (&v)[N], int width, int lane, float *sum)
         }
         index += upper ? n / 2 : 0;
     }
-    for (; o > 0; o /= 2)
-        v[0] += __shfl_xor_sync(0xFFFFFFFFu, v[0], o);
+#pragma unroll
+    for (int far = 16 / N; far > 0; far /= 2) // no loop, whatever the width
+        if (far <= o)
+            v[0] += __shfl_xor_sync(0xFFFFFFFFu, v[0], far);
     *sum = v[0];
     return index;
 }
@@ -470,35 +491,56 @@ template <int N> DEV void push(float (&values)[N], float v)
 
 /* ---- the norm in front of a product ---- */
 
-enum { NORM_PIECES = 32 / STREAM_WARPS }; // of four columns a thread: 4096 columns at most
-
-/* What a thread holds of a row between the loads and the norm. */
-struct norm_part {
-    float4 v[NORM_PIECES], w[NORM_PIECES];
+/* What a thread of WARPS warps holds of a row between the loads and the norm: pieces of four columns. */
+template <int WARPS> struct norm_part {
+    enum { PIECES = WARPS > 8 ? 2 : 4 };
+    float4 v[PIECES], w[PIECES];
 };
 
+/* Columns that it can hold, at most 4096. */
+static __host__ __device__ constexpr int norm_columns(int warps)
+{
+    return warps * (warps > 8 ? 2 : 4) * NORM_CHUNK;
+}
+
 /* Before the kernel before has finished: the norm's weights. */
-DEV void norm_weights(norm_part &t, const lg_cu_normed &a)
+template <int WARPS> DEV void norm_weights(norm_part<WARPS> &t, const lg_cu_normed &a)
 {
 #pragma unroll
-    for (int j = 0; j < NORM_PIECES; j++) {
-        int i = ((int)threadIdx.x + j * STREAM_THREADS) * 4;
+    for (int j = 0; j < norm_part<WARPS>::PIECES; j++) {
+        int i = ((int)threadIdx.x + j * WARPS * 32) * 4;
         if (i < a.cols)
             t.w[j] = load_f4(a.w + i);
+        else
+            t.w[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
 }
 
-/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h`, where these are not NULL.
- * sums: a float for each 128 columns. store: x + delta, h and the quantised row also go to global memory, for
- * whoever else wants them. Ends with a barrier. */
-DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums, bool store)
+/* The chunks that this block stores: every block some, so that none is late. */
+DEV unsigned chunks_here(bool any)
 {
-    int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK;
-    float total = 0.0f;
+    unsigned stores = 0;
+
+    for (unsigned c = blockIdx.x; c < 32 && any; c += gridDim.x)
+        stores |= 1u << c;
+    return stores;
+}
+
+/* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h`, where these are not NULL.
+ * sums: a float for each 128 columns. stores: of which chunks of 128 columns x + delta, h and the quantised
+ * row also go to global memory, for whoever else wants them. Ends with a barrier. Pieces go in pairs, so that
+ * one fills the other's pauses. */
+template <int WARPS>
+DEV void norm_in(norm_part<WARPS> &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums,
+                 unsigned stores)
+{
+    enum { PIECES = norm_part<WARPS>::PIECES, NEXT = WARPS * NORM_CHUNK }; // columns from piece to piece
+    int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK, at = (int)threadIdx.x * 4;
+    float square[PIECES], sum;
 
 #pragma unroll
-    for (int j = 0; j < NORM_PIECES; j++) {
-        int i = ((int)threadIdx.x + j * STREAM_THREADS) * 4;
+    for (int j = 0; j < PIECES; j++) {
+        int i = at + j * NEXT;
         float4 d = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         t.v[j] = d;
         if (i < a.cols) {
@@ -510,36 +552,42 @@ DEV void norm_in(norm_part &t, const lg_cu_normed &a, uint8_t *acts, float *h, f
             t.v[j] = add4(t.v[j], d);
     }
 #pragma unroll
-    for (int j = 0; j < NORM_PIECES; j++) {
-        int i = (int)threadIdx.x + j * STREAM_THREADS;
-        if (i * 4 < a.cols) { // whole warps
-            float s = warp_sum(squares4(t.v[j]));
-            if (lane == 0)
-                sums[i / 32] = s;
-        }
-    }
+    for (int j = 0; j < PIECES; j++)
+        square[j] = squares4(t.v[j]);
+    int piece = sums_of<PIECES>(square, 32, lane, &sum), chunk = at / NORM_CHUNK + piece * WARPS;
+    if (lane % (32 / PIECES) == 0 && chunk < chunks)
+        sums[chunk] = sum;
     __syncthreads();
-    for (int c = lane; c < chunks; c += 32)
-        total += sums[c];
+    float total = lane < chunks ? sums[lane] : 0.0f; // at most 32, see norm_streams
     float inv = 1.0f / sqrtf(warp_sum(total) / (float)a.cols + a.eps);
 #pragma unroll
-    for (int j = 0; j < NORM_PIECES; j++) {
-        int i = ((int)threadIdx.x + j * STREAM_THREADS) * 4;
-        if (i >= a.cols)
-            continue;
-        float4 y = scale4(t.v[j], inv, t.w[j]);
-        if (h)
-            *(float4 *)(h + i) = y;
-        if (!acts && !store) // whole blocks
-            continue;
-        quad q = quantise4(y);
-        if (acts)
-            put_run4(acts, i / 32, lane, q);
-        if (store) {
+    for (int j = 0; j < PIECES; j += 2) {
+        int i = at + j * NEXT;
+        float4 y[2];
+        quad q[2];
+        if (i >= a.cols) // whole warps
+            break;
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            y[k] = scale4(t.v[j + k], inv, t.w[j + k]);
+        if (acts || stores) // whole blocks
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                q[k] = quantise4(y[k]);
+#pragma unroll
+        for (int k = 0; k < 2; k++, i += NEXT) {
+            if (i >= a.cols)
+                break;
+            if (h)
+                *(float4 *)(h + i) = y[k];
+            if (acts)
+                put_run4(acts, i / 32, lane, q[k]);
+            if (!(stores >> (i / NORM_CHUNK) & 1)) // whole warps
+                continue;
             if (a.x_out)
-                *(float4 *)(a.x_out + i) = t.v[j];
-            *(float4 *)(a.h + i) = y;
-            store_quad(a.acts.q, a.acts.meta, i / 32, lane, q);
+                *(float4 *)(a.x_out + i) = t.v[j + k];
+            *(float4 *)(a.h + i) = y[k];
+            store_quad(a.acts.q, a.acts.meta, i / 32, lane, q[k]);
         }
     }
     __syncthreads();
@@ -567,12 +615,12 @@ template <int T, typename F> DEV void by_type(int type, F f)
 /* ---- the ring ---- */
 
 struct ring_plan {
-    int slot, depth; // bytes of a slot; slots of a warp
+    int slot, depth, warps; // bytes of a slot; slots of a warp; warps of a block
 };
 
 static __host__ __device__ __forceinline__ int ring_room(ring_plan p)
 {
-    return STREAM_WARPS * p.depth * (p.slot + 8);
+    return p.warps * p.depth * (p.slot + 8);
 }
 
 /* A warp's items in turn through its slots. get(slot, barrier) asks for the next item, on all lanes. `ahead`
@@ -582,7 +630,7 @@ struct row_ring {
     unsigned slots, bars; // shared addresses of the warp's first slot and barrier
     int slot, depth, at, ahead, left;
     unsigned parity; // of the barrier of slot `at`
-    int tell; // the next kernel is let in when so few are left to be asked for; -1: it has been
+    int tell;        // the next kernel is let in when so few are left to be asked for; -1: it has been
 
     // smem: rings of all warps, then their barriers. n items will come.
     __device__ __forceinline__ void open(const uint8_t *smem, ring_plan p, int warp, int lane, int n,
@@ -590,7 +638,7 @@ struct row_ring {
     {
         first = smem + warp * p.depth * p.slot;
         slots = shared_at(first);
-        bars = shared_at(smem + STREAM_WARPS * p.depth * p.slot + warp * p.depth * 8);
+        bars = shared_at(smem + p.warps * p.depth * p.slot + warp * p.depth * 8);
         slot = p.slot;
         depth = p.depth;
         at = ahead = 0;
@@ -643,9 +691,9 @@ struct row_ring {
         } else {
             ahead--;
         }
-        if (LG_STREAM_LATE && left <= tell) {
-            let_next();
+        if (left <= tell) {
             tell = -1;
+            let_next();
         }
         if (++at == depth) {
             at = 0;
@@ -654,22 +702,14 @@ struct row_ring {
     }
 };
 
-/* griddepcontrol.wait; the next kernel is let in at once, or by the ring. */
-DEV void stream_wait(void)
-{
-    wait_for_last();
-    if (!LG_STREAM_LATE)
-        let_next();
-}
-
 /* Slots of so many bytes in the room that `other` bytes leave; depth 0: they do not fit. */
-static inline ring_plan plan_ring(const lg_cu *c, int slot, size_t other)
+static inline ring_plan plan_ring(const lg_cu *c, int slot, size_t other, int warps)
 {
     size_t room = STREAM_SMEM < c->smem ? (size_t)STREAM_SMEM : (size_t)c->smem;
-    ring_plan p = {slot, 0};
+    ring_plan p = {slot, 0, warps};
 
     if (room > other)
-        p.depth = (int)((room - other) / (size_t)(STREAM_WARPS * (slot + 8)));
+        p.depth = (int)((room - other) / (size_t)(warps * (slot + 8)));
     if (p.depth > RING_MOST)
         p.depth = RING_MOST;
     if (p.depth < RING_LEAST)
@@ -686,7 +726,7 @@ static inline bool streams(const lg_cu_mat *m)
 /* Can the norm of such a row be taken by a product? */
 static inline bool norm_streams(const lg_cu_normed *a)
 {
-    return a->cols % 256 == 0 && a->cols <= NORM_PIECES * NORM_CHUNK * STREAM_WARPS &&
+    return a->cols % 256 == 0 && a->cols <= norm_columns(STREAM_WARPS) &&
            (((uintptr_t)a->x | (uintptr_t)a->delta | (uintptr_t)a->x_out | (uintptr_t)a->h |
              (uintptr_t)a->w) &
             15) == 0;

@@ -1,0 +1,216 @@
+/*
+ * backend/cuda/attn_cluster: how the blocks of a cluster join what each has summed over its keys
+ * (attn_few.cu).
+ *
+ * Each block has a mailbox in its shared memory. A block sends the sums of a run of 32 results to the block
+ * that joins it, asynchronously; a barrier beside them counts the bytes, so that nobody waits for the
+ * cluster.
+ *
+ * Surprise: a barrier of the cluster with release semantics waits for memory and took 10 % of a window's
+ * attention. Here is only one, relaxed, before the kernel's wait: it says that the mailboxes are open.
+ */
+#ifndef LG_BACKEND_CUDA_ATTN_CLUSTER_CUH
+#define LG_BACKEND_CUDA_ATTN_CLUSTER_CUH
+
+#include "backend/cuda/attention.cuh"
+#include "backend/cuda/stream.cuh"
+
+enum {
+    FEW_WARPS = 8,
+    CLUSTER = 8,       // blocks of a (KV head, row)
+    SENT = 32 * 4 + 8, // bytes that a block sends of a run: sums; max and sum
+};
+
+// Runs of 32 results that a block of a cluster joins, at most.
+static __host__ __device__ constexpr int joined_runs(int heads)
+{
+    return (heads * (HEAD / 32) + CLUSTER - 1) / CLUSTER;
+}
+
+/* ---- between blocks ---- */
+
+/* All threads: what this one did before is not told to the others, but for barriers in shared memory that
+ * bars_ready has announced. */
+DEV void cluster_arrive(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+
+DEV void cluster_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// The shared address `at` in block `rank` of the cluster.
+[[maybe_unused]] DEV unsigned shared_of(unsigned at, unsigned rank)
+{
+    unsigned r = at;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+#endif
+    return r;
+}
+
+// To a block of the cluster, where the barrier `bar` counts the bytes. The block must not end before.
+[[maybe_unused]] DEV void send4(unsigned to, float4 v, unsigned bar)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+            to),
+        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(bar)
+        : "memory");
+#endif
+}
+
+[[maybe_unused]] DEV void send2(unsigned to, float2 v, unsigned bar)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+        "f"(v.x), "f"(v.y), "r"(bar)
+        : "memory");
+#endif
+}
+
+[[maybe_unused]] DEV void sent_wait(unsigned bar) // until all that the block expects has come
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n\t"
+                 "@!p bra again;\n\t"
+                 "}" ::"r"(bar)
+                 : "memory");
+#endif
+}
+
+// What a block gets from others: for `runs` runs of 32 results, which are me, me + N, ...
+struct mailbox {
+    const float *sums;
+    unsigned at, tops, bar; // shared addresses of the sums, of max and sum, of the barrier
+    int runs;
+};
+
+/* All threads: the mailbox at p is opened; the others' are too at the end. */
+template <int N> DEV mailbox open_mailbox(const uint8_t *p, int heads, int me)
+{
+    mailbox m;
+    int all = joined_runs(heads);
+
+    m.sums = (const float *)p;
+    m.at = shared_at(p);
+    m.tops = m.at + (unsigned)(all * N * 128);
+    m.bar = m.tops + (unsigned)(all * N * 8);
+    m.runs = (heads * (HEAD / 32) - me + N - 1) / N;
+    if (threadIdx.x == 0) {
+        bar_init(m.bar);
+        if (m.runs > 0)
+            bar_expect(m.bar, (unsigned)(m.runs * N * SENT));
+        bars_ready();
+    }
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+    return m;
+}
+
+/* The dimensions of a head, four a lane, in the order in which merges hold them: that of the fragments. */
+DEV int merged_dim(int lane)
+{
+    return 64 * (lane / 16) + 16 * (lane % 4) + 4 * (lane % 16 / 4);
+}
+
+// Of the runs that a block joins each takes eight lanes, from the last warp on: warps that have keys are
+// first.
+DEV int joined_by(int warp, int lane)
+{
+    return 4 * (FEW_WARPS - 1 - warp) + lane / 8;
+}
+
+// The gates of a lane's four results of run `run` of the block's heads.
+DEV float4 gates_of(const attn_args &a, int row, int head0, int run, int lane)
+{
+    const float *gate = a.gate + (size_t)row * (size_t)a.gate_stride;
+
+    if (!a.gate)
+        return make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    if (!a.elem_gate) {
+        float g = softplus(__ldcg(gate + head0 + run / (HEAD / 32)));
+        return make_float4(g, g, g, g);
+    }
+    gate += head0 * HEAD + run * 32 + lane % 8 * 4;
+    float g[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        g[i] = __ldcg(gate + i);
+    return make_float4(softplus(g[0]), softplus(g[1]), softplus(g[2]), softplus(g[3]));
+}
+
+DEV float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+[[maybe_unused]] DEV float one_by(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEV float4 fma4(float w, float4 x, float4 acc)
+{
+    return make_float4(fmaf(w, x.x, acc.x), fmaf(w, x.y, acc.y), fmaf(w, x.z, acc.z), fmaf(w, x.w, acc.w));
+}
+
+/* A warp: the sums of its runs from N blocks, when they have come, in the order of the blocks; the results,
+ * gated and quantised. */
+template <int N>
+DEV void join_runs(const attn_args &a, const mailbox &m, int row, int head0, float4 gates, int me, int warp,
+                   int lane)
+{
+    int mine = joined_by(warp, lane), j = min(mine, m.runs - 1);
+    const float *from = m.sums + j * N * 32 + lane % 8 * 4;
+    const float4 *tops = (const float4 *)((const uint8_t *)m.sums + (m.tops - m.at)) + j * N / 2;
+    int at = head0 * (HEAD / 32) + me + N * j;
+    size_t cols = (size_t)a.n_head * HEAD;
+    float *out = a.out + (size_t)row * (size_t)a.out_stride + (size_t)(at * 32 + lane % 8 * 4);
+    int8_t *codes = a.acts.q + (size_t)row * cols + at * 32;
+    int4 *meta = a.acts.meta + (size_t)row * (cols / 32) + at;
+    float4 top[N / 2], v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float max = -INFINITY, sum = 0.0f;
+
+    asm volatile("" : "+l"(out), "+l"(codes), "+l"(meta)); // now, not behind the wait
+    sent_wait(m.bar);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        top[i] = tops[i];
+        max = fmaxf(max, fmaxf(top[i].x, top[i].z));
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float weight = power_of_2((i % 2 ? top[i / 2].z : top[i / 2].x) - max);
+        sum = fmaf(weight, i % 2 ? top[i / 2].w : top[i / 2].y, sum);
+        v = fma4(weight, *(const float4 *)(from + i * 32), v);
+    }
+    float part = one_by(sum);
+    v = make_float4(v.x * (part * gates.x), v.y * (part * gates.y), v.z * (part * gates.z),
+                    v.w * (part * gates.w));
+    if (mine < m.runs)
+        out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+    if (!a.quantise)
+        return;
+    quad q = quantise4(v);
+    if (mine < m.runs)
+        store_quad(codes, meta, 0, lane, q);
+}
+
+#endif
