@@ -599,14 +599,15 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     ring.lo = n.lo;
     ring.last = f.k ? pos - 1 : n.p;
     ring.open(a.kv, smem + warp * RING, kv_head, mine, here ? end : 0, lane);
-    bool early = f.k || mine + KEYS <= pos; // older than this step, but for the row's own
+    // what a full ring asks for, of the first chunk and of the second, is older than this step, or the row's own
+    bool early = f.k || (mine + STRIDE < end ? mine + STRIDE : mine) + KEYS <= pos;
     if (early)
         ring.begin(a.kv, lane);
     head_part part = part_of(f, row, kv_head, head0, heads, h, m);
     static_assert(Q_FRAGMENTS == 16 * 32 * FEW_WARPS, "");
     fragments[threadIdx.x] = make_uint4(0, 0, 0, 0);
     if (N > 0 && here)
-        box = open_mailbox < N ? N : 1 > (smem + FEW_SMEM, heads, me);
+        box = open_mailbox<(N > 0 ? N : 1)>(smem + FEW_SMEM, heads, me);
     st.max_a = st.max_b = -INFINITY;
     st.sum_a = st.sum_b = 0.0f;
 #pragma unroll
