@@ -38,6 +38,7 @@ template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int r
             p[e] = p[e] < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
         }
     }
+    __syncwarp(); // any lane may read any score below
     // a key orders as the score; 0 is no expert, or one that was taken
     unsigned key[N], best_here = 0;
 #pragma unroll
