@@ -599,7 +599,8 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     ring.lo = n.lo;
     ring.last = f.k ? pos - 1 : n.p;
     ring.open(a.kv, smem + warp * RING, kv_head, mine, here ? end : 0, lane);
-    // what a full ring asks for, of the first chunk and of the second, is older than this step, or the row's own
+    // what a full ring asks for, of the first chunk and of the second, is older than this step, or it is the
+    // row's own
     bool early = f.k || (mine + STRIDE < end ? mine + STRIDE : mine) + KEYS <= pos;
     if (early)
         ring.begin(a.kv, lane);
