@@ -302,6 +302,28 @@ enum {
     UP_TELL = 4,  // slots left to be asked for when the third launch is let in
 };
 
+// Block 0: the ids, which the third launch reads before it waits for this one. So of this block only the warp
+// that has left them lets it in.
+DEV void leave_ids(const up_args &a, row_ring &slots, int mine, int warp, int lane, bool any)
+{
+    if (warp != 0) {
+        slots.tell = -1;
+        return;
+    }
+    if (lane < a.k && any)
+        a.route.ids[lane] = mine;
+    __threadfence();
+}
+
+// One warp: the weights, which the third launch reads behind its wait. chosen: choice_of's.
+DEV void leave_weights(const up_args &a, float chosen, int lane, bool any)
+{
+    float weight = weights_of(a.route, has_keys(a.route) ? score_of(chosen) : chosen, lane);
+
+    if (lane < a.k && any)
+        a.route.w[lane] = weight;
+}
+
 // A slot holds a slice of a row of gate and of up, or, of a shared expert in another type, of one of them.
 // S: the type of the shared expert; T, another one, or LG_CU_ANY.
 template <int T, int S>
@@ -359,10 +381,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         ask_s += slice == 0 ? STREAM_WARPS : 0;
     };
     auto get_any = [&](unsigned to, unsigned bar) {
-        if (ask_s < end_s)
-            get_shared(to, bar);
-        else
-            get(to, bar);
+        ask_s < end_s ? get_shared(to, bar) : get(to, bar);
     };
     slots.open(smem, a.ring, warp, lane, n_s + n, UP_TELL);
     slots.fill(n_s, get_shared);
@@ -378,15 +397,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     put_run(acts, held, (int)threadIdx.x, runs);
     copy_acts(acts, a.acts.q, a.acts.meta, STREAM_THREADS, runs);
     __syncthreads();
-    if (a.route.router && blockIdx.x == 0) {
-        if (warp == 0) { // the third launch reads the ids before it waits for this one
-            if (lane < a.k && any)
-                a.route.ids[lane] = mine;
-            __threadfence();
-        } else {
-            slots.tell = -1; // so warp 0 lets it in
-        }
-    }
+    if (a.route.router && blockIdx.x == 0)
+        leave_ids(a, slots, mine, warp, lane, any);
     for (int row = first_s; row < end_s; row += STREAM_WARPS) {
         float v[2] = {}, sum;
 #pragma unroll 1
@@ -434,11 +446,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
         if (lane % (16 / UP_PAIRS) == 0 && index % 2 == 0 && pair < end && any)
             a.mid[pair] = swiglu(sum * matrix_scale(a.gate, expert), up * matrix_scale(a.up, expert));
     }
-    if (a.route.router && blockIdx.x == gridDim.x - 1 && warp == STREAM_WARPS - 1) { // for the third launch
-        float weight = weights_of(a.route, has_keys(a.route) ? score_of(chosen) : chosen, lane);
-        if (lane < a.k && any)
-            a.route.w[lane] = weight;
-    }
+    if (a.route.router && blockIdx.x == gridDim.x - 1 && warp == STREAM_WARPS - 1)
+        leave_weights(a, chosen, lane, any);
 }
 
 /* ---- the op ---- */
