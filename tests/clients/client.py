@@ -110,6 +110,14 @@ def on_one_day(act):
             return result
 
 
+def twice(relay, path, ask):
+    """The same asked two times, on one day: (what ask() gave, the requests to `path` meanwhile) of each."""
+    def one():
+        before = len(relay.posts(path))
+        return ask(), relay.posts(path)[before:]
+    return on_one_day(lambda: (one(), one()))
+
+
 class Exchange:
     """One request and its answer."""
 

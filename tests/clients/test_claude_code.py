@@ -40,11 +40,7 @@ def run(relay, env, folder, prompt, *words):
 
 
 def twice(relay, *words):
-    """The same asked two times: (what was printed, the requests) of each."""
-    def one():
-        before = len(relay.posts("/v1/messages"))
-        return run(relay, *words), relay.posts("/v1/messages")[before:]
-    return client.on_one_day(lambda: (one(), one()))
+    return client.twice(relay, "/v1/messages", lambda: run(relay, *words))
 
 
 class ClaudeCode(lib.Case):

@@ -34,11 +34,7 @@ def run(relay, env, folder, prompt):
 
 
 def twice(relay, *words):
-    """The same asked two times: (what was printed, the requests) of each."""
-    def one():
-        before = len(relay.posts("/v1/responses"))
-        return run(relay, *words), relay.posts("/v1/responses")[before:]
-    return client.on_one_day(lambda: (one(), one()))
+    return client.twice(relay, "/v1/responses", lambda: run(relay, *words))
 
 
 def outputs(exchange):
