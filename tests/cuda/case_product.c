@@ -69,24 +69,33 @@ static void check_alone(gpu *g, const dev *x, const dev *y, const wt *w, int row
     dev_free(g, &one);
 }
 
+/* A step of x with all the weights, into fresh y. */
+static void run_linear(gpu *g, const lg_tensor *x, const wt *w, int n_parts, int rows, dev *y)
+{
+    lg_part part[LG_PARTS_MAX];
+    lg_step s = {.n_rows = rows};
+
+    for (int p = 0; p < n_parts; p++) {
+        y[p] = dev_new(g, rows, w[p].w.n_out, LG_ROWS_STEP);
+        part[p] = (lg_part){y[p].t, &w[p].w};
+    }
+    gpu_begin(g, &s);
+    g->b->ops->linear(g->b, x, part, n_parts);
+    gpu_end(g);
+    for (int p = 0; p < n_parts; p++)
+        dev_fetch(g, &y[p]);
+}
+
 static void linear_once(gpu *g, int n_in, int rows, const lg_qtype *types, int n_parts, int x_mode,
                         int w_mode)
 {
     dev x = dev_random(g, rows, n_in, LG_ROWS_STEP, x_mode), y[LG_PARTS_MAX];
     wt w[LG_PARTS_MAX];
-    lg_part part[LG_PARTS_MAX];
-    lg_step s = {.n_rows = rows};
 
-    for (int p = 0; p < n_parts; p++) {
+    for (int p = 0; p < n_parts; p++)
         w[p] = wt_random(g, types[p], LG_USE_LINEAR, n_in, kc_int(&g->k, 1, p ? 40 : 200), 1, w_mode);
-        y[p] = dev_new(g, rows, w[p].w.n_out, LG_ROWS_STEP);
-        part[p] = (lg_part){y[p].t, &w[p].w};
-    }
-    gpu_begin(g, &s);
-    g->b->ops->linear(g->b, &x.t, part, n_parts);
-    gpu_end(g);
+    run_linear(g, &x.t, w, n_parts, rows, y);
     for (int p = 0; p < n_parts; p++) {
-        dev_fetch(g, &y[p]);
         check_linear(g, &x, &y[p], &w[p], rows);
         if (rows <= EXACT_ROWS && p == 0)
             check_alone(g, &x, &y[p], &w[p], rows);
@@ -131,20 +140,11 @@ void gpu_case_linear(gpu *g)
 static void check_width(gpu *g, const dev *x, const dev *all, const wt *w, int n_parts, int first, int n)
 {
     dev y[LG_PARTS_MAX];
-    lg_part part[LG_PARTS_MAX];
     lg_tensor xr = x->t;
-    lg_step s = {.n_rows = n};
 
     xr.p += (size_t)first * (size_t)xr.stride;
+    run_linear(g, &xr, w, n_parts, n, y);
     for (int p = 0; p < n_parts; p++) {
-        y[p] = dev_new(g, n, w[p].w.n_out, LG_ROWS_STEP);
-        part[p] = (lg_part){y[p].t, &w[p].w};
-    }
-    gpu_begin(g, &s);
-    g->b->ops->linear(g->b, &xr, part, n_parts);
-    gpu_end(g);
-    for (int p = 0; p < n_parts; p++) {
-        dev_fetch(g, &y[p]);
         for (int r = 0; r < n; r++)
             if (!kc_check(&g->k,
                           memcmp(dev_row(&y[p], r), dev_row(&all[p], first + r),
@@ -162,21 +162,12 @@ static void linear_widths(gpu *g, int n_in, const lg_qtype *types, const int *n_
     static const int widths[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16};
     dev x = dev_random(g, EXACT_ROWS, n_in, LG_ROWS_STEP, 0), y[LG_PARTS_MAX];
     wt w[LG_PARTS_MAX];
-    lg_part part[LG_PARTS_MAX];
-    lg_step s = {.n_rows = EXACT_ROWS};
 
-    for (int p = 0; p < n_parts; p++) {
+    for (int p = 0; p < n_parts; p++)
         w[p] = wt_random(g, types[p], LG_USE_LINEAR, n_in, n_out[p], 1, 0);
-        y[p] = dev_new(g, EXACT_ROWS, n_out[p], LG_ROWS_STEP);
-        part[p] = (lg_part){y[p].t, &w[p].w};
-    }
-    gpu_begin(g, &s);
-    g->b->ops->linear(g->b, &x.t, part, n_parts);
-    gpu_end(g);
-    for (int p = 0; p < n_parts; p++) {
-        dev_fetch(g, &y[p]);
+    run_linear(g, &x.t, w, n_parts, EXACT_ROWS, y);
+    for (int p = 0; p < n_parts; p++)
         check_linear(g, &x, &y[p], &w[p], EXACT_ROWS);
-    }
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
         check_width(g, &x, y, w, n_parts, kc_int(&g->k, 0, EXACT_ROWS - widths[i]), widths[i]);
     for (int p = 0; p < n_parts; p++) {

@@ -257,23 +257,14 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
         return;
     long long p = step->pos + row, lo = first_visible(a.kv, p);
     float q[PLAIN_DIM / 32], top = -INFINITY, sum = 0.0f, acc = 0.0f;
-#pragma unroll
-    for (int d = 0; d < PLAIN_DIM / 32; d++)
-        q[d] = lane + 32 * d < dim
-                   ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * d)]
-                   : 0.0f;
+    plain_query(q, a, row, head, lane);
     for (long long start = lo; start <= p; start += LG_CU_SPAN) {
         int n = (int)min(p + 1 - start, (long long)LG_CU_SPAN);
         float max = top;
         for (int j = warp; j < n; j += PLAIN_WARPS) {
             const uint8_t *k = kv_tile(a.kv, start + j, kv_head, false) +
                                (size_t)((start + j) % LG_KV_BLOCK) * a.kv.row_bytes;
-            float s = 0.0f;
-#pragma unroll
-            for (int d = 0; d < PLAIN_DIM / 32; d++)
-                if (lane + 32 * d < dim)
-                    s = fmaf(q[d], kv_value(a.kv, k, lane + 32 * d), s);
-            s = warp_sum(s) * a.scale;
+            float s = plain_score(q, a, k, lane);
             if (lane == 0)
                 score[j] = s;
             max = fmaxf(max, s);

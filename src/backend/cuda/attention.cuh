@@ -49,6 +49,31 @@ DEV float kv_value(const kv_args &a, const uint8_t *row, int i)
     return half_bits(b[0] | (unsigned)b[1] << 8) * (float)(int8_t)b[2 + i % 32];
 }
 
+/* ---- pieces of the plain kernels: a lane has dimensions lane + 32i ---- */
+
+DEV void plain_query(float (&q)[PLAIN_DIM / 32], const attn_args &a, int row, int head, int lane)
+{
+    int dim = a.kv.head_dim;
+
+#pragma unroll
+    for (int i = 0; i < PLAIN_DIM / 32; i++)
+        q[i] = lane + 32 * i < dim
+                   ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * i)]
+                   : 0.0f;
+}
+
+// The score of the key at k, on all lanes.
+DEV float plain_score(const float (&q)[PLAIN_DIM / 32], const attn_args &a, const uint8_t *k, int lane)
+{
+    float s = 0.0f;
+
+#pragma unroll
+    for (int i = 0; i < PLAIN_DIM / 32; i++)
+        if (lane + 32 * i < a.kv.head_dim)
+            s = fmaf(q[i], kv_value(a.kv, k, lane + 32 * i), s);
+    return warp_sum(s) * a.scale;
+}
+
 /* ---- tensor core pieces ---- */
 
 DEV void mma_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)

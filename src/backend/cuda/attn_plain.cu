@@ -32,21 +32,12 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
         return;
     int from = (int)max(lo - start, 0ll), to = (int)min(p + 1 - start, (long long)LG_CU_SPAN);
     float q[PLAIN_DIM / 32];
-#pragma unroll
-    for (int i = 0; i < PLAIN_DIM / 32; i++)
-        q[i] = lane + 32 * i < dim
-                   ? a.q[(size_t)row * (size_t)a.q_stride + (size_t)(head * dim + lane + 32 * i)]
-                   : 0.0f;
+    plain_query(q, a, row, head, lane);
     float max = -INFINITY;
     for (int j = from + warp; j < to; j += PLAIN_WARPS) {
         const uint8_t *k =
             kv_tile(a.kv, start + j, kv_head, false) + (size_t)(j % LG_KV_BLOCK) * a.kv.row_bytes;
-        float s = 0.0f;
-#pragma unroll
-        for (int i = 0; i < PLAIN_DIM / 32; i++)
-            if (lane + 32 * i < dim)
-                s = fmaf(q[i], kv_value(a.kv, k, lane + 32 * i), s);
-        s = warp_sum(s) * a.scale;
+        float s = plain_score(q, a, k, lane);
         if (lane == 0)
             score[j] = s;
         max = fmaxf(max, s);

@@ -239,6 +239,23 @@ DEV float4 scale4(float4 v, float inv, float4 w)
     return make_float4(v.x * inv * w.x, v.y * inv * w.y, v.z * inv * w.z, v.w * inv * w.w);
 }
 
+DEV float abs_max4(float4 v)
+{
+    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+}
+
+DEV unsigned low_bytes(unsigned a, unsigned b, unsigned c, unsigned d)
+{
+    return __byte_perm(__byte_perm(a, b, 0x40), __byte_perm(c, d, 0x40), 0x5410);
+}
+
+/* code_of of four values, packed. */
+DEV int codes4(float4 v, float inverse)
+{
+    return (int)low_bytes((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse),
+                          (unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse));
+}
+
 /* A lane's four codes of a run that eight lanes share, and on all of them the run's numbers. */
 struct quad {
     int codes, sums;
@@ -248,16 +265,13 @@ struct quad {
 /* store_run's numbers, with four values on each of eight lanes. */
 DEV quad quantise4(float4 v)
 {
-    float max = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+    float max = abs_max4(v);
 
     for (int o = 4; o > 0; o >>= 1)
         max = fmaxf(max, __shfl_xor_sync(0xFFFFFFFFu, max, o));
     bool zero = !(max >= 0x1p-100f);
     float inverse = zero ? 0.0f : inverse_of(max);
-    int codes = (int)__byte_perm(
-        __byte_perm((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse), 0x40),
-        __byte_perm((unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse), 0x40), 0x5410);
-    int sum = __dp4a(codes, 0x01010101, 0);
+    int codes = codes4(v, inverse), sum = __dp4a(codes, 0x01010101, 0);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
     sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
     int other = __shfl_xor_sync(0xFFFFFFFFu, sum, 4), low = threadIdx.x & 4 ? other : sum;

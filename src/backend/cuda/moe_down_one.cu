@@ -50,26 +50,10 @@ DEV mid_unit load_unit(const float *p)
     return u;
 }
 
-DEV float abs_max4(float4 v)
-{
-    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-}
-
 // Bits whose low bytes are code_of's codes plus 128: 1.5 * 2^23 + 128 is added, so that ties go as there.
 DEV unsigned code_bits(float a, float inverse)
 {
     return __float_as_uint(__fadd_rn(__fmul_rn(a, inverse), 12583040.0f));
-}
-
-DEV unsigned low_bytes(unsigned a, unsigned b, unsigned c, unsigned d)
-{
-    return __byte_perm(__byte_perm(a, b, 0x40), __byte_perm(c, d, 0x40), 0x5410);
-}
-
-DEV int codes4(float4 v, float inverse)
-{
-    return (int)low_bytes((unsigned)code_of(v.x, inverse), (unsigned)code_of(v.y, inverse),
-                          (unsigned)code_of(v.z, inverse), (unsigned)code_of(v.w, inverse));
 }
 
 // The codes of a lane. Only where a NaN or an infinity is among the run's values, code_of has to look at

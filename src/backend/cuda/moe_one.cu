@@ -99,22 +99,6 @@ DEV void router_sums(const first_args &a, int warp, int lane, const eight (&w)[A
     }
 }
 
-// The score of a logit, without softmax: that of choose() in route.cuh.
-DEV float score_of(float logit)
-{
-    float x = expf(-fabsf(logit));
-
-    return logit < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
-}
-
-// Orders as the score plus its bias; never 0.
-DEV unsigned key_of(float x)
-{
-    unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
-
-    return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-
 // All blocks norm the row; each leaves some of the results for everybody.
 template <bool NORM>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)

@@ -14,6 +14,22 @@ enum {
     CHOICES = LG_CU_EXPERTS / 32, // experts of a lane, at most
 };
 
+// The score of a logit, without softmax.
+DEV float score_of(float logit)
+{
+    float x = expf(-fabsf(logit));
+
+    return logit < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
+}
+
+// Orders as the score plus its bias; never 0.
+DEV unsigned key_of(float x)
+{
+    unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
+
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
 // One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias; n is at
 // most 32 * N.
 template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
@@ -33,10 +49,8 @@ template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int r
         for (int e = lane; e < n; e += 32)
             p[e] /= total;
     } else {
-        for (int e = lane; e < n; e += 32) {
-            float x = expf(-fabsf(p[e]));
-            p[e] = p[e] < 0.0f ? x / (1.0f + x) : 1.0f / (1.0f + x);
-        }
+        for (int e = lane; e < n; e += 32)
+            p[e] = score_of(p[e]);
     }
     __syncwarp(); // any lane may read any score below
     // a key orders as the score; 0 is no expert, or one that was taken
@@ -44,9 +58,7 @@ template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int r
 #pragma unroll
     for (int i = 0; i < N; i++) {
         int e = lane + 32 * i;
-        float x = e < n ? a.bias ? p[e] + a.bias[e] : p[e] : 0.0f;
-        unsigned u = __float_as_uint(x == x ? x + 0.0f : -INFINITY);
-        key[i] = e < n ? (u & 0x80000000u ? ~u : u | 0x80000000u) : 0u;
+        key[i] = e < n ? key_of(a.bias ? p[e] + a.bias[e] : p[e]) : 0u;
         best_here = max(best_here, key[i]);
     }
     for (int i = 0; i < a.k; i++) {

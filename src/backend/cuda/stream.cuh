@@ -1,7 +1,7 @@
 /*
  * backend/cuda/stream: one activation row times weights in planes: the inner loop of decoding.
  *
- * A block of STREAM_WARPS warps a multiprocessor. Each warp has a ring of slots in shared memory; a slot
+ * A block of eight warps or more a multiprocessor. Each warp has a ring of slots in shared memory; a slot
  * holds a row, a slice of one of at most SLICE runs, or several short rows. One lane asks for a slot: a bulk
  * copy a plane, whose end a barrier in shared memory tells (before sm_90 all lanes copy, with cp.async); so
  * the loop has no addresses. A ring is filled before the kernel before has finished, so that the memory never
@@ -13,7 +13,7 @@
  *
  * Surprise: two kernels of the stream share a multiprocessor (the second fills its ring while the first
  * drains its own), so a kernel here takes at most half of the registers, and STREAM_SMEM bytes of shared
- * memory. The next kernel is let in when a warp has asked for its last bytes (ring.tell), not sooner: its
+ * memory. The next kernel is let in when a warp has asked for its last bytes, or almost (ring.tell): its
  * copies are to fill the time in which this one has nothing left to ask for. streams() and plan_ring() say
  * what fits.
  */
