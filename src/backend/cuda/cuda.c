@@ -174,6 +174,8 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
     if (!lg_cuda_fused_linear(c, x, part, n_parts)) {
         lg_cuda_settle(c);
         lg_cuda_want_acts(c, x);
+        if (n_parts == 1)
+            lg_cuda_want_sum(c, x, part);
         if (op_rows(c, x->rows) <= LG_CU_EXACT_ROWS)
             lg_cu_gemv(&c->cu, x, &c->cu.acts, part, n_parts);
         else

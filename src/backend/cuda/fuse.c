@@ -10,7 +10,9 @@
  *
  * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
  * goes to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is
- * not at home.
+ * not at home. And since all of them would read delta too, the product that makes delta leaves x + delta in
+ * that other place besides, x being the row that was normed last: a guess. Nobody needs that place meanwhile,
+ * and it counts only if the very next op is a norm that names both; else x and delta are where they were.
  */
 #include "backend/cuda/internal.h"
 
@@ -20,25 +22,33 @@ static float *place_of(lg_cuda *c, const lg_tensor *x)
     return c->later.away == x->p ? c->cu.x_other : x->p;
 }
 
-static void settle_norm(lg_cuda *c)
+// Where it is not.
+static float *other_place(lg_cuda *c, const lg_tensor *x)
+{
+    return c->later.away == x->p ? x->p : c->cu.x_other;
+}
+
+// away: x may be there afterwards.
+static void settle_norm(lg_cuda *c, bool away)
 {
     lg_cuda_later *l = &c->later;
+    float *place = place_of(c, &l->x), *other = other_place(c, &l->x);
+    bool summed = l->summed && (away || other == l->x.p), fits = l->h.cols % 32 == 0;
     lg_tensor from = l->x;
 
     if (!l->norm)
         return;
     l->norm = false;
-    from.p = place_of(c, &l->x);
-    bool fits = l->h.cols % 32 == 0;
-    lg_cu_norm(&c->cu, &l->h, &from, l->x.p, l->delta.p ? &l->delta : NULL, l->w, l->eps, fits);
+    from.p = summed ? other : place;
+    lg_cu_norm(&c->cu, &l->h, &from, l->x.p, l->delta.p && !summed ? &l->delta : NULL, l->w, l->eps, fits);
     if (l->delta.p)
-        l->away = NULL;
+        l->away = summed && other != l->x.p ? l->x.p : NULL;
     lg_cuda_quantised(c, &l->h);
 }
 
-static void settle_ops(lg_cuda *c)
+static void settle_ops(lg_cuda *c, bool away)
 {
-    settle_norm(c);
+    settle_norm(c, away);
     if (c->later.route)
         lg_cu_route_op(&c->cu, &c->later.r);
     c->later.route = false;
@@ -58,16 +68,18 @@ static void bring_home(lg_cuda *c)
 
 void lg_cuda_settle(lg_cuda *c)
 {
-    settle_ops(c);
+    settle_ops(c, false);
     bring_home(c);
+    c->later.sum_of = NULL;
 }
 
 void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta,
                         const float *w, float eps)
 {
     lg_cuda_later *l = &c->later;
+    bool summed = delta && delta->p == l->sum_of && x->p == l->x.p && x->cols == l->x.cols;
 
-    settle_ops(c);
+    settle_ops(c, false);
     if (l->away != x->p || l->x.cols != x->cols)
         bring_home(c);
     lg_cuda_touch(c, x->p);
@@ -76,6 +88,8 @@ void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, cons
     l->h = *h;
     l->x = *x;
     l->delta = delta ? *delta : (lg_tensor){0};
+    l->summed = summed;
+    l->sum_of = NULL;
     l->w = w;
     l->eps = eps;
 }
@@ -99,15 +113,24 @@ void lg_cuda_later_qkv(lg_cuda *c, const lg_cu_qkv *q)
 static lg_cu_normed norm_of(lg_cuda *c)
 {
     const lg_cuda_later *l = &c->later;
-    float *from = place_of(c, &l->x);
-    lg_cu_normed n = {
-        .x = from, .h = l->h.p, .w = l->w, .eps = l->eps, .cols = l->h.cols, .acts = c->cu.acts};
+    lg_cu_normed n = {.x = l->summed ? other_place(c, &l->x) : place_of(c, &l->x),
+                      .h = l->h.p,
+                      .w = l->w,
+                      .eps = l->eps,
+                      .cols = l->h.cols,
+                      .acts = c->cu.acts};
 
-    if (l->delta.p) {
+    if (l->delta.p && !l->summed) {
         n.delta = l->delta.p;
-        n.x_out = from == l->x.p ? c->cu.x_other : l->x.p;
+        n.x_out = other_place(c, &l->x);
     }
     return n;
+}
+
+// Where the row of x is when that norm is done.
+static const float *normed_at(const lg_cu_normed *n)
+{
+    return n->x_out ? n->x_out : n->x;
 }
 
 static void norm_done(lg_cuda *c, const lg_cu_normed *n)
@@ -115,8 +138,7 @@ static void norm_done(lg_cuda *c, const lg_cu_normed *n)
     lg_cuda_later *l = &c->later;
 
     l->norm = false;
-    if (n->x_out)
-        l->away = n->x_out == l->x.p ? NULL : l->x.p;
+    l->away = normed_at(n) == l->x.p ? NULL : l->x.p;
     lg_cuda_quantised(c, &l->h);
 }
 
@@ -144,6 +166,38 @@ bool lg_cuda_fused_linear(lg_cuda *c, const lg_tensor *x, const lg_cu_part *part
     return true;
 }
 
+// x + y besides y, a row of so many columns; now: where the row of x is. Absent: x is not such a row.
+static lg_cu_residual sum_with(lg_cuda *c, const float *y, int cols, const float *now)
+{
+    const lg_tensor *x = &c->later.x;
+
+    if (c->cu.rows != 1 || !x->p || x->p == y || x->cols != cols)
+        return (lg_cu_residual){0};
+    return (lg_cu_residual){.x = now, .sum = now == x->p ? c->cu.x_other : x->p};
+}
+
+void lg_cuda_want_sum(lg_cuda *c, const lg_tensor *x, lg_cu_part *part)
+{
+    if (x->rows != LG_ROWS_STEP)
+        return;
+    part->add = sum_with(c, part->y, part->w.n_out, place_of(c, &c->later.x));
+    c->later.sum_of = part->add.sum ? part->y : NULL;
+}
+
+// The launches of lg_cuda_fused_moe. now: where the row of x is then.
+static bool launch_moe(lg_cuda *c, const lg_cu_moe *m, bool route, const lg_cu_normed *n, const float *now)
+{
+    lg_cuda_later *l = &c->later;
+    lg_cu_moe with = *m;
+
+    with.add = sum_with(c, m->out.p, m->out.cols, now);
+    if (!lg_cu_moe_one(&c->cu, &with, route ? &l->r : NULL, n))
+        return false;
+    l->route = false;
+    l->sum_of = with.add.sum ? m->out.p : NULL;
+    return true;
+}
+
 bool lg_cuda_fused_moe(lg_cuda *c, const lg_cu_moe *m)
 {
     lg_cuda_later *l = &c->later;
@@ -153,22 +207,18 @@ bool lg_cuda_fused_moe(lg_cuda *c, const lg_cu_moe *m)
     if (c->cu.rows != 1 || m->h.rows != LG_ROWS_STEP || m->h.cols % 256 != 0 || m->out.p == m->h.p)
         return false;
     if (!norm) {
+        bool aside = m->out.p != l->x.p && m->h.p != l->x.p; // then x may be in either place
         if (!route)
-            settle_ops(c);
-        bring_home(c);
+            settle_ops(c, aside);
+        if (!aside)
+            bring_home(c);
         lg_cuda_want_acts(c, &m->h);
-        if (!lg_cu_moe_one(&c->cu, m, route ? &l->r : NULL, NULL))
-            return false;
-        l->route = false;
-        return true;
+        return launch_moe(c, m, route, NULL, place_of(c, &l->x));
     }
     lg_cu_normed n = norm_of(c);
-    if (!apart(c, m->out.p) && m->out.p != l->delta.p)
-        return false;
-    if (!lg_cu_moe_one(&c->cu, m, &l->r, &n))
+    if ((!apart(c, m->out.p) && m->out.p != l->delta.p) || !launch_moe(c, m, true, &n, normed_at(&n)))
         return false;
     norm_done(c, &n);
-    l->route = false;
     return true;
 }
 

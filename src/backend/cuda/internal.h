@@ -45,12 +45,14 @@ typedef struct lg_cuda_step {
 /* Ops of a step of one row that wait for the op behind them, which may do their work in passing (fuse.c). */
 typedef struct lg_cuda_later {
     bool norm, route, qkv;
-    lg_tensor h, x, delta; /* of the norm; delta.p may be NULL */
+    lg_tensor h, x, delta; /* of the norm; delta.p may be NULL. x stays when the norm is done */
+    bool summed;           /* the other place of x has x + delta already */
     const float *w;
     float eps;
     lg_cu_route r;
     lg_cu_qkv q;
-    const float *away; /* the tensor whose row is in cu.x_other; NULL: none */
+    const float *away;   /* the tensor whose row is in cu.x_other; NULL: none */
+    const float *sum_of; /* the op before has left x + this row in the other place of x; NULL: it has not */
 } lg_cuda_later;
 
 typedef struct lg_cuda {
@@ -118,6 +120,8 @@ void lg_cuda_later_qkv(lg_cuda *c, const lg_cu_qkv *q);
 /* The op, with what waits for it; false: settle, then do it the usual way. */
 bool lg_cuda_fused_linear(lg_cuda *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
 bool lg_cuda_fused_moe(lg_cuda *c, const lg_cu_moe *m);
+/* A product of one part, launched next, is to leave the residual sum besides, where there may be one. */
+void lg_cuda_want_sum(lg_cuda *c, const lg_tensor *x, lg_cu_part *part);
 /* What waits for an attention of these operands, or NULL; it no longer waits. */
 const lg_cu_qkv *lg_cuda_fused_qkv(lg_cuda *c, const lg_attn_args *a);
 /* Nothing waits any more, and rows are where their tensors say. */

@@ -118,6 +118,13 @@ typedef struct lg_cu_normed {
     lg_cu_acts acts; /* h quantised */
 } lg_cu_normed;
 
+/* A product of one row may also leave x + y at `sum`, where y is its result: the f32 sum that the norm behind
+ * it would take. x is not written meanwhile. NULL, NULL: it does not. */
+typedef struct lg_cu_residual {
+    const float *x;
+    float *sum;
+} lg_cu_residual;
+
 /* norm.cu */
 void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table);
 /* x + delta goes to x_out (x or another row of its stride); delta may be NULL. Also leaves out's quantised
@@ -137,6 +144,7 @@ typedef struct lg_cu_part {
     lg_cu_mat w;
     float *y;
     int y_stride, first_group;
+    lg_cu_residual add; /* lg_cu_gemv with one row and one part; else absent */
 } lg_cu_part;
 /* acts: x quantised */
 void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts);
@@ -174,17 +182,19 @@ typedef struct lg_cu_moe {
     const int32_t *ids;
     const float *w;
     int k;
+    lg_cu_residual add; /* of lg_cu_moe_one */
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
 /* moe_tiles.cu: 2 to LG_CU_EXACT_ROWS rows, types in planes; false: not these, nothing was done. */
 bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
 /* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL:
- * h is, and is quantised in c->acts); false: not these, nothing was done. */
+ * h is, and is quantised in c->acts); false: not these, nothing was done. m->add.x is there before, or is the
+ * norm's x or x_out. */
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm);
 /* moe_down_one.cu, for moe_one.cu: the last launch. The values between the products are in c->mid_f32, the
- * choice in the route's ids and w, or m's. Ids are read while the launch before is still at work: it has to
- * write them before it lets the next one in. */
+ * choice in the route's ids and w, or m's. Ids and m->add.x are read while the launch before is still at
+ * work: it has to write the ids before it lets the next one in, and does not write x. */
 bool lg_cu_moe_down_fits(const lg_cu *c, const lg_cu_moe *m);
 void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */

@@ -57,8 +57,11 @@ static __global__ void __launch_bounds__(32 * ROW_WARPS)
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             float v = warp_sum(acc[r][c]) * part.w.scale;
-            if (lane == 0 && first + r < part.w.n_out)
-                part.y[(size_t)c * (size_t)part.y_stride + (size_t)(first + r)] = v;
+            if (lane != 0 || first + r >= part.w.n_out)
+                continue;
+            part.y[(size_t)c * (size_t)part.y_stride + (size_t)(first + r)] = v;
+            if (COLS == 1 && part.add.sum)
+                part.add.sum[first + r] = __fadd_rn(part.add.x[first + r], v);
         }
     }
 }
@@ -72,6 +75,7 @@ struct one_args {
     ring_plan ring;
     lg_cu_acts acts;
     lg_cu_normed norm;
+    lg_cu_residual add; // of one part
 };
 
 enum {
@@ -135,7 +139,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         __syncthreads();
     }
     for (int at = first; at < end; at += (ONE_ROWS >> two) * WARPS) {
-        float acc[ONE_ROWS] = {}, sum;
+        int index = lane / (32 / ONE_ROWS); // of the sum that comes to this lane
+        int mine = at + (index >> two) * WARPS, out = (mine << two) + (index & two);
+        float acc[ONE_ROWS] = {}, sum, x = 0.0f;
+        if (!NORM && a.add.x && mine < end)
+            x = __ldcg(a.add.x + out); // on its way while the rows are multiplied
 #pragma unroll 1
         for (int i = 0; i < ONE_ROWS; i += a.stack) {
             int unit = at + (i >> two) * WARPS, n = unit < end ? slices : 0, row = unit << two;
@@ -158,13 +166,15 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
                 push(acc, v[0]);
             push(acc, v[1]);
         }
-        int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum);
-        int unit = at + (index >> two) * WARPS, row = (unit << two) + (index & two);
-        if (unit >= end)
+        (void)sums_of<ONE_ROWS>(acc, 32, lane, &sum);
+        if (mine >= end)
             continue;
         if (lane % (32 / ONE_ROWS) == 0 && any) {
-            const lg_cu_part &part = a.part[one_part(a, &row)];
-            part.y[row] = sum * part.w.scale;
+            const lg_cu_part &part = a.part[one_part(a, &out)];
+            float y = sum * part.w.scale;
+            part.y[out] = y;
+            if (!NORM && a.add.sum)
+                a.add.sum[out] = __fadd_rn(x, y);
         }
     }
 }
@@ -214,6 +224,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     a.n_parts = n_parts;
     a.n_in = n_in;
     a.rows = rows;
+    a.add = parts[0].add;
     if (norm)
         a.norm = *norm;
     else

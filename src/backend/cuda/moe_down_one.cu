@@ -31,6 +31,7 @@ struct down_args {
     const int32_t *ids;
     const float *w, *mid; // mid: [k][n_in], then of the shared expert
     float *out;
+    lg_cu_residual add;
     int k, rows;
     int shift;                  // 2^shift lanes share a row
     int item_rows, shared_rows; // of an item, times the rows that lie side by side in a warp
@@ -411,6 +412,8 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
     item_at now = asked;
     uint8_t *acts = smem + a.slots * (a.slot + 8);
     float *part = (float *)(acts + act_room((a.k + a.has_shared) * s.runs * 32)); // [entry][p.rows]
+    int o = (int)threadIdx.x; // the row that the thread finishes, of the block's
+    float x = o < p.rows && any && a.add.x ? __ldcg(&a.add.x[p.row0 + o]) : 0.0f;
     slot_ring slots;
 
     auto ask_shared = [&](unsigned to, unsigned bar) {
@@ -484,7 +487,7 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
             to[row] = sum * shared.scale;
     }
     __syncthreads();
-    for (int o = (int)threadIdx.x; o < p.rows && any; o += DOWN_THREADS) {
+    if (o < p.rows && any) {
         float total = a.has_shared ? part[a.k * p.rows + o] : 0.0f;
 #pragma unroll 1
         for (int i = 0; i < a.k; i += 4)
@@ -493,16 +496,17 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
                 if (i + j < a.k)
                     total = fmaf(weights[i + j], part[(i + j) * p.rows + o], total);
         a.out[p.row0 + o] = total;
+        if (a.add.sum)
+            a.add.sum[p.row0 + o] = __fadd_rn(x, total);
     }
 }
 
 /* ---- the launch ---- */
 
-// Bytes of shared memory behind the slots.
-static size_t other_room(const lg_cu *c, const lg_cu_mat *d, int entries, int unit)
+// Rows of a block, at most.
+static int rows_of(const lg_cu *c, const lg_cu_mat *d, int unit)
 {
-    return act_room(entries * d->n_in) +
-           (size_t)entries * (size_t)(ceil_div(d->n_out / unit, c->sms) * unit) * sizeof(float);
+    return ceil_div(d->n_out / unit, c->sms) * unit;
 }
 
 // Slots, and all bytes of shared memory; 0: it does not fit.
@@ -510,7 +514,7 @@ static size_t plan_down(const lg_cu *c, const lg_cu_moe *m, down_args *a)
 {
     const lg_cu_mat *d = &m->routed->down;
     size_t most = DOWN_SMEM < c->smem ? (size_t)DOWN_SMEM : (size_t)c->smem, other = 0;
-    int runs = d->n_in / 32, entries = m->k + (m->shared != NULL), side;
+    int runs = d->n_in / 32, entries = m->k + (m->shared != NULL), side, rows;
 
     a->shift = runs > 16 ? 5 : runs > 8 ? 4 : 3;
     side = 32 >> a->shift;
@@ -526,14 +530,16 @@ static size_t plan_down(const lg_cu *c, const lg_cu_moe *m, down_args *a)
             if (rows_bytes(type, a->shared_rows * n) > a->slot)
                 a->slot = rows_bytes(type, a->shared_rows * n);
         }
-        other = other_room(c, d, entries, a->item_rows * side);
+        rows = rows_of(c, d, a->item_rows * side);
+        other = act_room(entries * d->n_in) + (size_t)(entries * rows) * sizeof(float);
         a->slots = most > other ? (int)((most - other) / (size_t)(2 * a->slot + 16)) * 2 : 0; // even
         if (a->slots >= 2 * DOWN_WARPS || a->item_rows == DOWN_ROWS / 2)
             break;
     }
     if (a->slots > RING_MOST * DOWN_WARPS)
         a->slots = RING_MOST * DOWN_WARPS;
-    return a->slots >= DOWN_WARPS ? (size_t)(a->slots * (a->slot + 8)) + other : 0;
+    // each thread finishes one row at most
+    return a->slots >= DOWN_WARPS && rows <= DOWN_THREADS ? (size_t)(a->slots * (a->slot + 8)) + other : 0;
 }
 
 template <int T, int S, int R> static void run_as(lg_cu *c, const down_args &a, size_t smem)
@@ -582,6 +588,7 @@ void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
     a.w = route ? route->w : m->w;
     a.mid = c->mid_f32;
     a.out = m->out.p;
+    a.add = m->add;
     a.k = m->k;
     a.rows = m->h.rows;
     if (a.routed.type == LG_Q8_0)

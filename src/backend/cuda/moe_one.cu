@@ -555,6 +555,7 @@ bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const
     part.w = m->shared->down;
     part.y = m->out.p;
     part.y_stride = m->out.stride;
+    part.add = m->add;
     lg_cu_quantise_to(c, &x, &c->mid);
     lg_cu_gemv(c, &x, &c->mid, &part, 1);
     return true;
