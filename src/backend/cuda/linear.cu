@@ -141,9 +141,9 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     for (int at = first; at < end; at += (ONE_ROWS >> two) * WARPS) {
         int index = lane / (32 / ONE_ROWS); // of the sum that comes to this lane
         int mine = at + (index >> two) * WARPS, out = (mine << two) + (index & two);
-        float acc[ONE_ROWS] = {}, sum, x = 0.0f;
+        float acc[ONE_ROWS] = {}, sum, residual = 0.0f;
         if (!NORM && a.add.x && mine < end)
-            x = __ldcg(a.add.x + out); // on its way while the rows are multiplied
+            residual = __ldcg(a.add.x + out); // on its way while the rows are multiplied
 #pragma unroll 1
         for (int i = 0; i < ONE_ROWS; i += a.stack) {
             int unit = at + (i >> two) * WARPS, n = unit < end ? slices : 0, row = unit << two;
@@ -174,7 +174,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
             float y = sum * part.w.scale;
             part.y[out] = y;
             if (!NORM && a.add.sum)
-                a.add.sum[out] = __fadd_rn(x, y);
+                a.add.sum[out] = __fadd_rn(residual, y);
         }
     }
 }

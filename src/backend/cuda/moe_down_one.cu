@@ -413,7 +413,7 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
     uint8_t *acts = smem + a.slots * (a.slot + 8);
     float *part = (float *)(acts + act_room((a.k + a.has_shared) * s.runs * 32)); // [entry][p.rows]
     int o = (int)threadIdx.x; // the row that the thread finishes, of the block's
-    float x = o < p.rows && any && a.add.x ? __ldcg(&a.add.x[p.row0 + o]) : 0.0f;
+    float residual = o < p.rows && any && a.add.x ? __ldcg(&a.add.x[p.row0 + o]) : 0.0f;
     slot_ring slots;
 
     auto ask_shared = [&](unsigned to, unsigned bar) {
@@ -497,7 +497,7 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
                     total = fmaf(weights[i + j], part[(i + j) * p.rows + o], total);
         a.out[p.row0 + o] = total;
         if (a.add.sum)
-            a.add.sum[p.row0 + o] = __fadd_rn(x, total);
+            a.add.sum[p.row0 + o] = __fadd_rn(residual, total);
     }
 }
 
