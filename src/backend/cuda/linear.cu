@@ -139,11 +139,12 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         __syncthreads();
     }
     for (int at = first; at < end; at += (ONE_ROWS >> two) * WARPS) {
-        int index = lane / (32 / ONE_ROWS); // of the sum that comes to this lane
-        int mine = at + (index >> two) * WARPS, out = (mine << two) + (index & two);
         float acc[ONE_ROWS] = {}, sum, residual = 0.0f;
-        if (!NORM && a.add.x && mine < end)
-            residual = __ldcg(a.add.x + out); // on its way while the rows are multiplied
+        if (!NORM && a.add.x) { // of the row whose sum comes to this lane; it comes while they are multiplied
+            int index = lane / (32 / ONE_ROWS), unit = at + (index >> two) * WARPS;
+            if (unit < end)
+                residual = __ldcg(a.add.x + (unit << two) + (index & two));
+        }
 #pragma unroll 1
         for (int i = 0; i < ONE_ROWS; i += a.stack) {
             int unit = at + (i >> two) * WARPS, n = unit < end ? slices : 0, row = unit << two;
@@ -166,15 +167,16 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
                 push(acc, v[0]);
             push(acc, v[1]);
         }
-        (void)sums_of<ONE_ROWS>(acc, 32, lane, &sum);
-        if (mine >= end)
+        int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum);
+        int unit = at + (index >> two) * WARPS, row = (unit << two) + (index & two);
+        if (unit >= end)
             continue;
         if (lane % (32 / ONE_ROWS) == 0 && any) {
-            const lg_cu_part &part = a.part[one_part(a, &out)];
+            const lg_cu_part &part = a.part[one_part(a, &row)];
             float y = sum * part.w.scale;
-            part.y[out] = y;
+            part.y[row] = y;
             if (!NORM && a.add.sum)
-                a.add.sum[out] = __fadd_rn(residual, y);
+                a.add.sum[row] = __fadd_rn(residual, y);
         }
     }
 }
