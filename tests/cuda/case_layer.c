@@ -30,8 +30,8 @@ typedef struct layer {
 
 enum { OUT_X, OUT_OTHER, OUT_DELTA, OUT_H, OUT_NEXT, OUT_SEEN, OUT_Y, OUTS = OUT_Y + PROJ };
 
-static const char *const out_names[OUTS] = {"x",    "other x", "delta", "h", "next h", "what was seen",
-                                            "first projection", "second projection"};
+static const char *const out_names[OUTS] = {
+    "x", "other x", "delta", "h", "next h", "what was seen", "first projection", "second projection"};
 
 typedef struct layer_out {
     dev d[OUTS];
@@ -73,9 +73,8 @@ static void add_norm(gpu *g, layer_out *o, const dev *h, const dev *x, const wt 
 
 static void project(gpu *g, const layer *l, layer_out *o, const dev *h)
 {
-    g->b->ops->linear(
-        g->b, &h->t,
-        (lg_part[]){{o->d[OUT_Y].t, &l->proj[0].w}, {o->d[OUT_Y + 1].t, &l->proj[1].w}}, PROJ);
+    g->b->ops->linear(g->b, &h->t,
+                      (lg_part[]){{o->d[OUT_Y].t, &l->proj[0].w}, {o->d[OUT_Y + 1].t, &l->proj[1].w}}, PROJ);
 }
 
 // The ops of one layer with experts, then of a dense one.
@@ -91,17 +90,28 @@ static void enqueue(gpu *g, const layer *l, layer_out *o, const dev *attn, const
         op->linear(g->b, &attn->t, &(lg_part){delta->t, &l->o.w}, 1);
     }
     add_norm(g, o, h, x, &l->norm[0], how, other);
-    op->route(g->b, &(lg_route_args){.out = routes, .h = h->t, .router = &l->router.w, .bias = &l->bias.w,
-                                     .gating = LG_GATE_SIGMOID, .norm = true, .scale = 2.5f});
-    op->moe(g->b, &(lg_moe_args){.out = delta->t, .h = h->t, .routes = routes, .gate = &l->w[0].w,
-                                 .up = &l->w[1].w, .down = &l->w[2].w, .shared_gate = &l->w[3].w,
-                                 .shared_up = &l->w[4].w, .shared_down = &l->w[5].w});
+    op->route(g->b, &(lg_route_args){.out = routes,
+                                     .h = h->t,
+                                     .router = &l->router.w,
+                                     .bias = &l->bias.w,
+                                     .gating = LG_GATE_SIGMOID,
+                                     .norm = true,
+                                     .scale = 2.5f});
+    op->moe(g->b, &(lg_moe_args){.out = delta->t,
+                                 .h = h->t,
+                                 .routes = routes,
+                                 .gate = &l->w[0].w,
+                                 .up = &l->w[1].w,
+                                 .down = &l->w[2].w,
+                                 .shared_gate = &l->w[3].w,
+                                 .shared_up = &l->w[4].w,
+                                 .shared_down = &l->w[5].w});
     add_norm(g, o, next, how == LOOK_OTHER ? &o->d[OUT_OTHER] : x, &l->norm[1], how, other);
     project(g, l, o, next);
     op->linear(g->b, &attn->t, &(lg_part){delta->t, &l->o.w}, 1);
     add_norm(g, o, h, x, &l->norm[0], how, other);
-    op->ffn(g->b, &(lg_ffn_args){.out = delta->t, .h = h->t, .gate = &l->w[3].w, .up = &l->w[4].w,
-                                 .down = &l->w[5].w});
+    op->ffn(g->b, &(lg_ffn_args){
+                      .out = delta->t, .h = h->t, .gate = &l->w[3].w, .up = &l->w[4].w, .down = &l->w[5].w});
     add_norm(g, o, next, x, &l->norm[1], how, other);
     project(g, l, o, next);
 }
