@@ -154,9 +154,9 @@ template <int T> DEV unsigned copied_bytes(const lg_cu_mat &m, place at, int n)
                         : (unsigned)rows_bytes(T, n);
 }
 
-DEV const uint8_t *plane_at(const uint8_t *p, int row, int pitch, int off)
+DEV const uint8_t *plane_at(const uint8_t *p, int row, int pitch, int off) // see streams()
 {
-    return p + (uint64_t)(unsigned)row * (unsigned)pitch + (unsigned)off;
+    return p + ((unsigned)row * (unsigned)pitch + (unsigned)off);
 }
 
 /* n runs of the matrix at p, from `at` on, to a slot. whole: these are whole rows. */
@@ -188,10 +188,21 @@ DEV void copy_rows(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t 
         copy_range(to + 18 * u, plane_at(p + m.at[1], at.row, m.n_in / 8, at.run * 4), 4 * u, bar, lane);
 }
 
-DEV bool copies(int lane) // does this lane copy?
+/* All lanes: does this one copy? Of a lane that was elected the compiler knows that it is alone; a bulk copy
+ * under any other condition is a loop over the lanes. */
+DEV bool copies(int lane)
 {
 #if __CUDA_ARCH__ >= 900
-    return lane == 0;
+    unsigned yes;
+
+    (void)lane;
+    asm volatile("{\n\t"
+                 ".reg .pred p;\n\t"
+                 "elect.sync _|p, 0xFFFFFFFF;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t"
+                 "}"
+                 : "=r"(yes));
+    return yes != 0;
 #else
     (void)lane;
     return true;
@@ -717,10 +728,10 @@ static inline ring_plan plan_ring(const lg_cu *c, int slot, size_t other, int wa
     return p;
 }
 
-/* Can a matrix be streamed? */
+/* Can a matrix be streamed? Places in a plane are counted with 32 bits. */
 static inline bool streams(const lg_cu_mat *m)
 {
-    return is_planar(m->type) && m->n_in % 256 == 0;
+    return is_planar(m->type) && m->n_in % 256 == 0 && (uint64_t)m->n_in * (uint64_t)m->n_out < 1ull << 32;
 }
 
 /* Can the norm of such a row be taken by a product? */
