@@ -14,6 +14,13 @@
 #include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
 
+#ifndef LG_UP_MORE
+#define LG_UP_MORE 12
+#endif
+#ifndef LG_UP_REHEARSE
+#define LG_UP_REHEARSE 1
+#endif
+
 /* ---- pairs of gate and up ---- */
 
 DEV float swiglu(float gate, float up)
@@ -141,43 +148,66 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
 
 /* ---- the choice ---- */
 
-// One warp: the experts with the k greatest keys, among equals the lower ones; rank i on lane i. n <= 256.
-// A lane sorts eight experts that follow each other; a turn takes the best of the lanes' first.
-DEV int choose_keys(const uint32_t *keys, int n, int k, int lane)
+// Keys of eight experts that follow each other, of each lane.
+struct key_set {
+    unsigned key[8];
+};
+
+DEV key_set load_keys(const uint32_t *keys, int lane)
 {
-    enum { N = 8 };
     uint4 a = __ldcg((const uint4 *)keys + 2 * lane), b = __ldcg((const uint4 *)keys + 2 * lane + 1);
-    unsigned key[N] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-    int at[N], id = 0;
+    key_set s = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+
+    return s;
+}
+
+// The four greatest of a lane, in order.
+DEV void best_four(const unsigned (&key)[8], unsigned (&best)[4])
+{
+    unsigned q[2][4];
 
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        at[j] = N * lane + j;
-        key[j] = at[j] < n ? key[j] : 0u; // no expert
+    for (int h = 0; h < 2; h++) { // a sorted four
+        const unsigned *k = key + 4 * h;
+        unsigned hi0 = max(k[0], k[1]), lo0 = min(k[0], k[1]), hi1 = max(k[2], k[3]), lo1 = min(k[2], k[3]);
+        unsigned x = min(hi0, hi1), y = max(lo0, lo1);
+        q[h][0] = max(hi0, hi1), q[h][1] = max(x, y), q[h][2] = min(x, y), q[h][3] = min(lo0, lo1);
     }
+    unsigned a = max(q[0][0], q[1][3]), b = max(q[0][1], q[1][2]), c = max(q[0][2], q[1][1]),
+             d = max(q[0][3], q[1][0]); // these count; first falling, then rising
+    unsigned x = max(a, c), y = max(b, d), z = min(a, c), w = min(b, d);
+    best[0] = max(x, y), best[1] = min(x, y), best[2] = max(z, w), best[3] = min(z, w);
+}
+
+// One warp: the experts with the k greatest keys, rank i on lane i. n <= 256. -1 on all lanes: not known,
+// because two keys that count are equal, or more than three experts of a lane come before the last.
+DEV int choose_keys(key_set s, int n, int k, int lane)
+{
+    unsigned top[4], best = 0, owners = 1, value = 0;
+
+    if (n < 256)
 #pragma unroll
-    for (int pass = 0; pass < N; pass++) // equals stay in order
-#pragma unroll
-        for (int j = pass & 1; j + 1 < N; j += 2) {
-            bool less = key[j] < key[j + 1];
-            unsigned hi = max(key[j], key[j + 1]), lo = min(key[j], key[j + 1]);
-            int hi_at = less ? at[j + 1] : at[j], lo_at = less ? at[j] : at[j + 1];
-            key[j] = hi, key[j + 1] = lo, at[j] = hi_at, at[j + 1] = lo_at;
-        }
+        for (int j = 0; j < 8; j++)
+            s.key[j] = 8 * lane + j < n ? s.key[j] : 0u; // no expert
+    best_four(s.key, top);
+    unsigned twice = top[0] == top[1] ? top[1] : top[1] == top[2] ? top[2] : top[2] == top[3] ? top[3] : 0u;
 #pragma unroll 1
     for (int i = 0; i < k; i++) {
-        unsigned best = __reduce_max_sync(0xFFFFFFFFu, key[0]);
-        int winner = __ffs((int)__ballot_sync(0xFFFFFFFFu, key[0] == best)) - 1;
-        int won = __shfl_sync(0xFFFFFFFFu, at[0], winner);
-        id = lane == i ? won : id;
-        if (lane == winner) { // taken
-#pragma unroll
-            for (int j = 0; j + 1 < N; j++)
-                key[j] = key[j + 1], at[j] = at[j + 1];
-            key[N - 1] = 0;
-        }
+        best = __reduce_max_sync(0xFFFFFFFFu, top[0]);
+        bool wins = top[0] == best;
+        unsigned who = __ballot_sync(0xFFFFFFFFu, wins);
+        if (lane == i)
+            owners = who, value = best;
+        if (wins) // behind the fourth is what would win all that follows
+            top[0] = top[1], top[1] = top[2], top[2] = top[3], top[3] = 0xFFFFFFFFu;
     }
-    return id;
+    bool bad = (owners & (owners - 1)) != 0 || value == 0xFFFFFFFFu || twice >= best;
+    int lane_of = __ffs((int)owners) - 1, at = 0;
+#pragma unroll
+    for (int j = 7; j >= 0; j--)
+        at = __shfl_sync(0xFFFFFFFFu, s.key[j], lane_of) == value ? j : at;
+    at = lane < k ? 8 * lane_of + at : 0;
+    return __any_sync(0xFFFFFFFFu, bad) ? -1 : at;
 }
 
 // The scores of the chosen as their weights, rank i on lane i.
@@ -190,9 +220,9 @@ DEV float weights_of(const lg_cu_route &r, float score, int lane)
     return (r.norm ? score / (sum > 0x1p-14f ? sum : 0x1p-14f) : score) * r.scale;
 }
 
-// Of routers with a softmax, or many experts: from the logits, with room for as many floats.
-static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float *logits, int lane,
-                                               float *score)
+// Of routers with a softmax, or many experts, or where choose_keys does not know: from the logits.
+// x: the expert, y: the bits of its score, rank i on lane i.
+static __device__ __noinline__ int2 choose_many(const lg_cu_route *r, const float *logits, int lane)
 {
     enum { N = CHOICES };
     float p[N], mine = 0.0f;
@@ -247,24 +277,13 @@ static __device__ __noinline__ int choose_many(const lg_cu_route *r, const float
             top = max(top, key[j]);
         }
     }
-    *score = mine;
-    return id;
+    return make_int2(id, __float_as_int(mine));
 }
 
 // Has the first launch left keys of such a router?
 DEV bool has_keys(const lg_cu_route &r)
 {
     return r.n_expert <= 256 && !r.softmax;
-}
-
-// A warp: rank i on lane i. chosen: the logit of that expert, or, without keys, its score.
-DEV int choice_of(const lg_cu_route &r, const uint32_t *keys, const float *logits, int lane, float *chosen)
-{
-    if (!has_keys(r))
-        return choose_many(&r, logits, lane, chosen);
-    int id = choose_keys(keys, r.n_expert, r.k, lane);
-    *chosen = __ldcg(&logits[id]);
-    return id;
 }
 
 /* ---- the second launch ---- */
@@ -282,8 +301,17 @@ struct up_args {
 };
 
 enum {
+    UP_MORE = LG_UP_MORE, // warps of a block, where all of its rows fit the rings; UP_WARPS elsewhere
+    UP_WARPS = STREAM_WARPS,
     UP_PAIRS = 4, // of a warp between two reductions
     UP_TELL = 4,  // slots left to be asked for when the third launch is let in
+};
+
+// What a warp asks for next: a slice of a row of gate and of up.
+struct pair_cursor {
+    const uint8_t *gate, *up; // of the matrices in turn
+    int row, end, slice;      // from `end` on the row is one of the next matrix
+    int e;                    // the expert's rank
 };
 
 // Block 0: the ids, which the third launch reads before it waits for this one. So of this block only the warp
@@ -309,114 +337,156 @@ DEV void leave_weights(const up_args &a, float chosen, int lane, bool any)
 }
 
 // A slot holds a slice of a row of gate and of up, or, of a shared expert in another type, of one of them.
-// S: the type of the shared expert; T, another one, or LG_CU_ANY.
-template <int T, int S>
-static __global__ void __launch_bounds__(STREAM_THREADS, 2)
+// S: the type of the shared expert; T, another one, or LG_CU_ANY. A warp takes the shared expert's rows first,
+// which need no choice. The first warp chooses, while the others copy the activations.
+template <int T, int S, int WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, 2)
     moe_up_one_kernel(__grid_constant__ const up_args a, const lg_cu_step *step)
 {
     constexpr bool PAIRS = S == T;
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised row
+    __shared__ int experts[32];
     int lane = threadIdx.x % 32, warp = warp_index(), runs = a.gate.n_in / 32,
         slices = (runs + SLICE - 1) / SLICE;
     int ffn = a.gate.n_out, mine = 0;
     unsigned total = (unsigned)(a.k * ffn), shared = (unsigned)a.n_shared;
     int first = (int)(total * blockIdx.x / gridDim.x) + warp,
         end = (int)(total * (blockIdx.x + 1) / gridDim.x);
-    int first_s = (int)(shared * blockIdx.x / gridDim.x) + warp,
+    int first_s = (int)(shared * blockIdx.x / gridDim.x) + WARPS - 1 - warp, // the last warps have fewer pairs
         end_s = (int)(shared * (blockIdx.x + 1) / gridDim.x);
-    int n_s =
-        first_s < end_s ? (end_s - first_s + STREAM_WARPS - 1) / STREAM_WARPS * slices * (PAIRS ? 1 : 2) : 0;
-    int n = first < end ? (end - first + STREAM_WARPS - 1) / STREAM_WARPS * slices : 0;
+    int n_s = first_s < end_s ? (end_s - first_s + WARPS - 1) / WARPS : 0;
+    int n = first < end ? (end - first + WARPS - 1) / WARPS : 0;
+    int e0 = first / ffn, row0 = first - e0 * ffn;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
-    int e = first / ffn, ask = first % ffn, ask_s = first_s, slice = 0, second = 0, e_now = -1;
-    const uint8_t *gate_now = NULL, *up_now = NULL; // of the expert in turn, e_now
+    lg_cu_mat m = a.gate; // planes of the matrices in turn
+    pair_cursor next = {NULL, NULL, row0 + ffn, ffn, 0, e0 - 1};
+    int ask_s = first_s, slice_s = 0, second = 0;
     row_ring slots;
 
     auto get = [&](unsigned to, unsigned bar) {
-        const place at = {ask, slice * SLICE};
-        if (e != e_now) {
-            int expert = __shfl_sync(0xFFFFFFFFu, mine, e);
-            e_now = e;
-            gate_now = matrix_at(a.gate, expert);
-            up_now = matrix_at(a.up, expert);
+        if (next.row >= next.end) {
+            if (PAIRS && next.e < e0 - 1) { // the shared expert was in turn
+                next = {NULL, NULL, row0 + ffn, ffn, 0, e0 - 1};
+#pragma unroll
+                for (int i = 0; i < 3; i++)
+                    m.at[i] = a.gate.at[i];
+            }
+            for (; next.row >= ffn; next.row -= ffn)
+                next.e++;
+            int expert = __shfl_sync(0xFFFFFFFFu, mine, next.e);
+            next.gate = a.gate.p + (uint64_t)(unsigned)expert * (unsigned)a.gate.matrix_bytes;
+            next.up = a.up.p + (uint64_t)(unsigned)expert * (unsigned)a.up.matrix_bytes;
         }
-        fetch_pair<T>(to, bar, a.gate, gate_now, up_now, at, min((int)SLICE, runs - at.run), slices == 1,
-                      lane);
-        slice = slice + 1 == slices ? 0 : slice + 1;
-        ask += slice == 0 ? STREAM_WARPS : 0;
-        for (; ask >= ffn; ask -= ffn)
-            e++;
+        const place at = {next.row, next.slice * SLICE};
+        fetch_pair<T>(to, bar, m, next.gate, next.up, at, min((int)SLICE, runs - at.run), slices == 1, lane);
+        if (++next.slice == slices) {
+            next.slice = 0;
+            next.row += WARPS;
+        }
     };
-    auto get_shared = [&](unsigned to, unsigned bar) {
-        const place at = {ask_s, slice * SLICE};
+    auto get_shared = [&](unsigned to, unsigned bar) { // of another type
+        const place at = {ask_s, slice_s * SLICE};
         by_type<S>(a.shared_gate.type, [&](auto t) {
-            if (PAIRS)
-                fetch_pair<t.type>(to, bar, a.shared_gate, a.shared_gate.p, a.shared_up.p, at,
-                                   min((int)SLICE, runs - at.run), slices == 1, lane);
-            else
-                fetch<t.type>(to, bar, a.shared_gate, second ? a.shared_up.p : a.shared_gate.p, at,
-                              min((int)SLICE, runs - at.run), slices == 1, lane);
+            fetch<t.type>(to, bar, a.shared_gate, second ? a.shared_up.p : a.shared_gate.p, at,
+                          min((int)SLICE, runs - at.run), slices == 1, lane);
         });
-        second = PAIRS ? 0 : second ^ 1;
+        second ^= 1;
         if (second)
             return;
-        slice = slice + 1 == slices ? 0 : slice + 1;
-        ask_s += slice == 0 ? STREAM_WARPS : 0;
+        slice_s = slice_s + 1 == slices ? 0 : slice_s + 1;
+        ask_s += slice_s == 0 ? WARPS : 0;
     };
     auto get_any = [&](unsigned to, unsigned bar) {
         ask_s < end_s ? get_shared(to, bar) : get(to, bar);
     };
-    slots.open(smem, a.ring, warp, lane, n_s + n, UP_TELL);
-    slots.fill(n_s, get_shared);
-    wait_for_last(); // nothing else to ask for before the choice is known
-    held_run held;
+    if (PAIRS && n_s > 0) {
+        next = {a.shared_gate.p, a.shared_up.p, first_s, end_s, 0, -2};
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            m.at[i] = a.shared_gate.at[i];
+    }
+    slots.open(smem, a.ring, warp, lane, (n + (PAIRS ? n_s : 2 * n_s)) * slices, UP_TELL);
+    if (PAIRS)
+        slots.fill(n_s * slices, get);
+    else
+        slots.fill(2 * n_s * slices, get_shared);
+
+    bool chooses = a.route.router && warp == 0;
     float chosen = 0.0f;
-    hold_run(held, a.acts.q, a.acts.meta, (int)threadIdx.x, runs);
-    if (a.route.router)
-        mine = choice_of(a.route, a.keys, a.logits, lane, &chosen);
-    else if (a.ids)
+    int id = -1;
+    key_set keys = {{5u * (unsigned)lane}};
+#pragma unroll 1
+    for (int real = LG_UP_REHEARSE && chooses ? 0 : 1; real < 2; real++) { // first for the caches
+        if (real)
+            wait_for_last(); // nothing else to ask for before the choice is known
+        if (chooses && has_keys(a.route)) {
+            if (real)
+                keys = load_keys(a.keys, lane);
+            id = choose_keys(keys, a.route.n_expert, a.route.k, lane);
+        }
+    }
+    if (chooses) {
+        if (id < 0) {
+            int2 c = choose_many(&a.route, a.logits, lane);
+            id = c.x;
+            chosen = __int_as_float(c.y);
+        }
+        experts[lane] = id;
+        if (has_keys(a.route))
+            chosen = __ldcg(&a.logits[id]);
+    }
+    if (!a.route.router && a.ids)
         mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
-    slots.fill(RING_MOST, get_any);
-    put_run(acts, held, (int)threadIdx.x, runs);
-    copy_acts(acts, a.acts.q, a.acts.meta, STREAM_THREADS, runs);
+    if (warp > 0)
+#pragma unroll 1
+        for (int i = (int)threadIdx.x - 32; i < runs; i += 32 * (WARPS - 1)) {
+            held_run held;
+            hold_run(held, a.acts.q, a.acts.meta, i, runs);
+            put_run(acts, held, i, runs);
+        }
     __syncthreads();
+    if (a.route.router)
+        mine = experts[lane];
+    if (PAIRS)
+        slots.fill(RING_MOST, get);
+    else
+        slots.fill(RING_MOST, get_any);
     if (a.route.router && blockIdx.x == 0)
         leave_ids(a, slots, mine, warp, lane, any);
-    for (int row = first_s; row < end_s; row += STREAM_WARPS) {
-        float v[2] = {}, sum;
+    if (!PAIRS)
+        for (int row = first_s; row < end_s; row += WARPS) {
+            float v[2] = {}, sum;
 #pragma unroll 1
-        for (int s = 0; s < slices; s++) {
-            const uint8_t *x = acts + s * SLICE_ACTS;
-            int n_runs = min((int)SLICE, runs - s * SLICE);
-            unsigned skew = skew_of(a.shared_gate, {row, s * SLICE});
+            for (int s = 0; s < slices; s++) {
+                const uint8_t *x = acts + s * SLICE_ACTS;
+                int n_runs = min((int)SLICE, runs - s * SLICE);
+                unsigned skew = skew_of(a.shared_gate, {row, s * SLICE});
 #pragma unroll 1
-            for (int i = 0; i < (PAIRS ? 1 : 2); i++) {
-                const uint8_t *slot = slots.turn();
-                by_type<S>(a.shared_gate.type, [&](auto t) {
-                    if (PAIRS)
-                        slice_dot2<t.type>(slot, n_runs, skew, x, lane, &v[0], &v[1]);
-                    else
-                        // v[1] is now the first
+                for (int i = 0; i < 2; i++) {
+                    const uint8_t *slot = slots.turn();
+                    by_type<S>(a.shared_gate.type, [&](auto t) { // v[1] is now the first
                         push(v, slice_dot<t.type>(slot, n_runs, 0, n_runs, skew, x, lane, v[0]));
-                });
-                slots.done(get_any);
+                    });
+                    slots.done(get_any);
+                }
             }
+            (void)sums_of<2>(v, 32, lane, &sum);
+            float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+            if (lane == 0 && any)
+                a.mid_shared[row] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
         }
-        (void)sums_of<2>(v, 32, lane, &sum);
-        float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
-        if (lane == 0 && any)
-            a.mid_shared[row] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
-    }
-    for (int at = first; at < end; at += UP_PAIRS * STREAM_WARPS) {
+    int ahead = PAIRS ? n_s : 0; // so many are of the shared expert
+    for (int at = 0; at < ahead + n; at += UP_PAIRS) {
         float acc[2 * UP_PAIRS] = {}, sum;
 #pragma unroll 1
-        for (int i = 0; i < UP_PAIRS; i++) {
-            int pair = at + i * STREAM_WARPS, n_slots = pair < end ? slices : 0;
+        for (int i = at; i < at + UP_PAIRS; i++) {
+            int n_slots = i < ahead + n ? slices : 0;
             float v = 0.0f, w = 0.0f;
 #pragma unroll 1
             for (int s = 0; s < n_slots; s++) {
-                unsigned skew = T == LG_Q6_K ? skew_of(a.gate, {pair % ffn, s * SLICE}) : 0;
+                int row = i < ahead ? first_s + i * WARPS : first + (i - ahead) * WARPS;
+                unsigned skew = T == LG_Q6_K ? skew_of(a.gate, {i < ahead ? row : row % ffn, s * SLICE}) : 0;
                 slice_dot2<T>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS,
                               lane, &v, &w);
                 slots.done(get);
@@ -424,13 +494,20 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
             push(acc, v);
             push(acc, w);
         }
-        int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), pair = at + index / 2 * STREAM_WARPS;
-        int expert = __shfl_sync(0xFFFFFFFFu, mine, min(pair, end - 1) / ffn);
+        int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), item = at + index / 2, e = e0;
         float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16 / UP_PAIRS);
-        if (lane % (16 / UP_PAIRS) == 0 && index % 2 == 0 && pair < end && any)
-            a.mid[pair] = swiglu(sum * matrix_scale(a.gate, expert), up * matrix_scale(a.up, expert));
+        for (int row = row0 + (item - ahead) * WARPS; row >= ffn; row -= ffn)
+            e++;
+        int expert = __shfl_sync(0xFFFFFFFFu, mine, e); // of a rank that is none: not used
+        if (lane % (16 / UP_PAIRS) != 0 || index % 2 != 0 || item >= ahead + n || !any)
+            continue;
+        if (item < ahead)
+            a.mid_shared[first_s + item * WARPS] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
+        else
+            a.mid[first + (item - ahead) * WARPS] =
+                swiglu(sum * matrix_scale(a.gate, expert), up * matrix_scale(a.up, expert));
     }
-    if (a.route.router && blockIdx.x == gridDim.x - 1 && warp == STREAM_WARPS - 1)
+    if (chooses && blockIdx.x == gridDim.x - 1)
         leave_weights(a, chosen, lane, any);
 }
 
@@ -464,26 +541,36 @@ static int slice_runs(const lg_cu_mat *m)
     return m->n_in / 32 < SLICE ? m->n_in / 32 : (int)SLICE;
 }
 
-// gate, up: of the experts, or of a dense one; shared or NULL.
-static ring_plan plan_up(const lg_cu *c, const lg_cu_mat *gate, const lg_cu_ffn *shared)
+// gate, up: of the experts, or of a dense one; shared or NULL. k: experts, or 1.
+static ring_plan plan_up(const lg_cu *c, const lg_cu_mat *gate, const lg_cu_ffn *shared, int k)
 {
-    int slot = 2 * rows_bytes(gate->type, slice_runs(gate));
-    int other =
-        shared && shared->gate.type != gate->type ? rows_bytes(shared->gate.type, slice_runs(gate)) : 0;
+    int slot = 2 * rows_bytes(gate->type, slice_runs(gate)), rows = k * gate->n_out;
+    size_t other = act_room(gate->n_in), all;
+    ring_plan p = {};
 
-    return plan_ring(c, slot > other ? slot : other, act_room(gate->n_in), STREAM_WARPS);
+    if (!shared || shared->gate.type == gate->type) {
+        rows += shared ? shared->gate.n_out : 0;
+        all = (size_t)ceil_div(rows, c->sms) * (size_t)(2 * rows_bytes(gate->type, gate->n_in / 32));
+        if (all + other <= STREAM_SMEM) // it waits for instructions, not for bytes
+            p = plan_ring(c, slot, other, UP_MORE);
+        return p.depth > 0 ? p : plan_ring(c, slot, other, UP_WARPS);
+    }
+    int single = rows_bytes(shared->gate.type, slice_runs(gate));
+    return plan_ring(c, slot > single ? slot : single, other, UP_WARPS);
 }
 
 template <int T> static void run_up(lg_cu *c, up_args &a)
 {
-    auto kernel = a.n_shared == 0 || a.shared_gate.type == T ? moe_up_one_kernel<T, T>
-                                                             : moe_up_one_kernel<T, LG_CU_ANY>;
+    bool same = a.n_shared == 0 || a.shared_gate.type == T;
+    auto kernel = same && a.ring.warps == UP_MORE ? moe_up_one_kernel<T, T, UP_MORE>
+                  : same                          ? moe_up_one_kernel<T, T, UP_WARPS>
+                                                  : moe_up_one_kernel<T, LG_CU_ANY, UP_WARPS>;
     size_t smem = (size_t)ring_room(a.ring) + act_room(a.gate.n_in);
 
     if (T == LG_Q4_K && a.n_shared > 0 && a.shared_gate.type == LG_Q8_0)
-        kernel = moe_up_one_kernel<LG_Q4_K, LG_Q8_0>;
+        kernel = moe_up_one_kernel<LG_Q4_K, LG_Q8_0, UP_WARPS>;
     share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)c->sms), STREAM_THREADS, smem, a, c->step);
+    launch(c, kernel, dim3((unsigned)c->sms), 32 * a.ring.warps, smem, a, c->step);
 }
 
 // f: the experts, or a dense one (ids and route NULL, k 1).
@@ -509,7 +596,7 @@ static void launch_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, const lg
     a.acts = c->acts;
     a.mid = c->mid_f32;
     a.mid_shared = c->mid_f32 + (size_t)k * (size_t)f->gate.n_out;
-    a.ring = plan_up(c, &f->gate, shared);
+    a.ring = plan_up(c, &f->gate, shared, k);
     if (f->gate.type == LG_Q8_0)
         run_up<LG_Q8_0>(c, a);
     else if (f->gate.type == LG_Q4_K)
@@ -530,7 +617,7 @@ static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, c
         return false;
     if (route && (route->n_expert > ROUTERS * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
         return false;
-    if (plan_up(c, &f->gate, shared).depth == 0)
+    if (plan_up(c, &f->gate, shared, m->routed ? m->k : 1).depth == 0)
         return false;
     if (!m->routed)
         return f->down.n_in % 32 == 0;

@@ -731,7 +731,7 @@ static inline ring_plan plan_ring(const lg_cu *c, int slot, size_t other, int wa
 /* Can a matrix be streamed? Places in a plane are counted with 32 bits. */
 static inline bool streams(const lg_cu_mat *m)
 {
-    return is_planar(m->type) && m->n_in % 256 == 0 && (uint64_t)m->n_in * (uint64_t)m->n_out < 1ull << 32;
+    return is_planar(m->type) && m->n_in % 256 == 0 && m->matrix_bytes < (size_t)1 << 32;
 }
 
 /* Can the norm of such a row be taken by a product? */
