@@ -501,11 +501,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         int expert = __shfl_sync(0xFFFFFFFFu, mine, e); // of a rank that is none: not used
         if (lane % (16 / UP_PAIRS) != 0 || index % 2 != 0 || item >= ahead + n || !any)
             continue;
-        if (item < ahead)
-            a.mid_shared[first_s + item * WARPS] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
-        else
-            a.mid[first + (item - ahead) * WARPS] =
-                swiglu(sum * matrix_scale(a.gate, expert), up * matrix_scale(a.up, expert));
+        bool routed = item >= ahead;
+        float scale = routed ? matrix_scale(a.gate, expert) : a.shared_gate.scale,
+              scale_up = routed ? matrix_scale(a.up, expert) : a.shared_up.scale;
+        float *to = routed ? a.mid + first + (item - ahead) * WARPS : a.mid_shared + first_s + item * WARPS;
+        *to = swiglu(sum * scale, up * scale_up);
     }
     if (chooses && blockIdx.x == gridDim.x - 1)
         leave_weights(a, chosen, lane, any);
