@@ -439,6 +439,14 @@ DEV void any_run(const lg_cu_mat *m, const uint8_t *matrix, int row, int run, ru
         any_run_k(type, b, run % per_block, t);
 }
 
+/* a & mask | bits in one instruction (of two constants the compiler makes two). */
+DEV unsigned and_or(unsigned a, unsigned mask, unsigned bits)
+{
+    unsigned r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(a), "r"(mask), "r"(bits));
+    return r;
+}
+
 /* Scale and minimum of run `run` of Q4_K and Q5_K: d, dmin, then eight fields of 6 + 6 bits. */
 DEV void k_scales(uint4 w, int run, float *s, float *m)
 {
@@ -446,8 +454,9 @@ DEV void k_scales(uint4 w, int run, float *s, float *m)
     unsigned lo = bit < 32 ? w.y : bit < 64 ? w.z : w.w, hi = bit < 32 ? w.z : w.w;
     unsigned field = __funnelshift_r(lo, hi, (unsigned)bit & 31u);
 
-    *s = half_bits(w.x & 0xFFFF) * (float)(field & 63);
-    *m = -half_bits(w.x >> 16) * (float)(field >> 6 & 63);
+    // floats made of bits: a number of six bits below 2^23, or, six bits further up, below 2^17
+    *s = half_bits(w.x & 0xFFFF) * (__uint_as_float(and_or(field, 63u, 0x4B000000u)) - 8388608.0f);
+    *m = -half_bits(w.x >> 16) * (__uint_as_float(and_or(field, 0xFC0u, 0x48000000u)) - 131072.0f);
 }
 
 /* What a lane holds of a run between the load and its use; how codes and scales come out of it. */

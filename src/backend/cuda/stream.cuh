@@ -300,16 +300,21 @@ DEV int dot4_unsigned(unsigned w, int q, int sum)
     return r;
 }
 
+/* Sums of less than 2^22 that begin with INT_ZERO are the bits of a float, FLOAT_ZERO too large. */
+enum { INT_ZERO = 0x4B400000 };
+constexpr float FLOAT_ZERO = 12582912.0f;
+
 /* Nibbles of a run times its codes. The high ones stay where they are: 16 times their sum is exact. */
-DEV int dot_nibbles(uint4 w, const int4 &q0, const int4 &q1)
+DEV float dot_nibbles(uint4 w, const int4 &q0, const int4 &q1)
 {
     const unsigned high = 0xF0F0F0F0, low = 0x0F0F0F0F;
-    int sum = dot4_unsigned(w.x & high, q1.x, 0);
+    int hi = dot4_unsigned(w.x & high, q1.x, 0),
+        lo = dot16((int)(w.x & low), (int)(w.y & low), (int)(w.z & low), (int)(w.w & low), q0, INT_ZERO);
 
-    sum = dot4_unsigned(w.y & high, q1.y, sum);
-    sum = dot4_unsigned(w.z & high, q1.z, sum);
-    sum = dot4_unsigned(w.w & high, q1.w, sum);
-    return dot16((int)(w.x & low), (int)(w.y & low), (int)(w.z & low), (int)(w.w & low), q0, sum >> 4);
+    hi = dot4_unsigned(w.y & high, q1.y, hi);
+    hi = dot4_unsigned(w.z & high, q1.z, hi);
+    hi = dot4_unsigned(w.w & high, q1.w, hi);
+    return __int_as_float((hi >> 4) + lo) - FLOAT_ZERO;
 }
 
 /* acc += run times run. lane8: the lane's place among the eight runs of a block. */
@@ -318,13 +323,13 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
     run_terms t;
 
     if (T == LG_Q8_0) {
-        int i = dot16((int)r.a.x, (int)r.a.y, (int)r.a.z, (int)r.a.w, a.q0, 0);
-        i = dot16((int)r.b.x, (int)r.b.y, (int)r.b.z, (int)r.b.w, a.q1, i);
-        return fmaf(half_bits(r.c) * a.d, (float)i, acc);
+        int lo = dot16((int)r.a.x, (int)r.a.y, (int)r.a.z, (int)r.a.w, a.q0, INT_ZERO),
+            hi = dot16((int)r.b.x, (int)r.b.y, (int)r.b.z, (int)r.b.w, a.q1, 0);
+        return fmaf(half_bits(r.c) * a.d, __int_as_float(lo + hi) - FLOAT_ZERO, acc);
     }
     if (T == LG_Q4_K) {
         k_scales(r.b, lane8, &t.s0, &t.m0);
-        return fmaf(t.m0, a.ds, fmaf(t.s0 * a.d, (float)dot_nibbles(r.a, a.q0, a.q1), acc));
+        return fmaf(t.m0, a.ds, fmaf(t.s0 * a.d, dot_nibbles(r.a, a.q0, a.q1), acc));
     }
     nibbles(r.a, t.q);
     if (T == LG_Q6_K) {
