@@ -78,9 +78,20 @@ struct one_args {
     lg_cu_residual add; // of one part
 };
 
+#ifndef LG_ONE_MOST
+#define LG_ONE_MOST 16
+#endif
+#ifndef LG_ONE_SHAPES
+#define LG_ONE_SHAPES 1
+#endif
+#ifndef LG_ONE_ROWS
+#define LG_ONE_ROWS 8
+#endif
+
 enum {
-    MORE_WARPS = 12,    // of a block, where all of its rows fit the rings
-    ONE_ROWS = 4,       // of a warp between two reductions
+    MORE_WARPS = 12,    // of a block, where all of its rows fit the rings; or
+    MOST_WARPS = 16,    // where no warp has so many rows then
+    ONE_ROWS = LG_ONE_ROWS, // of a warp between two reductions
     STACK_BYTES = 3456, // rows that fit twice come in pairs: larger copies
 };
 
@@ -96,14 +107,14 @@ DEV int one_part(const one_args &a, int *row)
 }
 
 // T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every WARPS-th unit of its
-// block's; a unit is `stack` rows.
-template <int T, bool NORM, int WARPS>
+// block's; a unit is `stack` rows. R: runs of a row, where the compiler is to know them, at most SLICE; or 0.
+template <int T, bool NORM, int WARPS, int R>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
-    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.n_in / 32, slices = (runs + SLICE - 1) / SLICE,
-        two = a.stack - 1; // a shift
+    int lane = threadIdx.x % 32, warp = warp_index(), runs = R ? R : a.n_in / 32,
+        slices = (runs + SLICE - 1) / SLICE, two = a.stack - 1; // a shift
     unsigned blocks = gridDim.x, total = (unsigned)(a.total >> two);
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
     int units = first < end ? (end - first + WARPS - 1) / WARPS : 0;
@@ -118,7 +129,9 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         int row = ask << two;
         while (part_now + 1 < a.n_parts && row >= a.part[part_now + 1].first_group)
             part_now++;
-        const lg_cu_mat &m = a.part[part_now].w;
+        lg_cu_mat m = a.part[part_now].w;
+        if (R)
+            m.n_in = 32 * R; // as it is, and a constant
         row -= a.part[part_now].first_group;
         by_type<T>(m.type, [&](auto t) {
             fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE},
@@ -140,36 +153,37 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     }
     for (int at = first; at < end; at += (ONE_ROWS >> two) * WARPS) {
         float acc[ONE_ROWS] = {}, sum, residual = 0.0f;
+        int n = min(ONE_ROWS >> two, (end - at + WARPS - 1) / WARPS); // units
         if (!NORM && a.add.x) { // of the row whose sum comes to this lane; it comes while they are multiplied
-            int index = lane / (32 / ONE_ROWS), unit = at + (index >> two) * WARPS;
-            if (unit < end)
-                residual = __ldcg(a.add.x + (unit << two) + (index & two));
+            int index = lane / (32 / ONE_ROWS) - ONE_ROWS + (n << two);
+            if (index >= 0)
+                residual = __ldcg(a.add.x + ((at + (index >> two) * WARPS) << two) + (index & two));
         }
 #pragma unroll 1
-        for (int i = 0; i < ONE_ROWS; i += a.stack) {
-            int unit = at + (i >> two) * WARPS, n = unit < end ? slices : 0, row = unit << two;
-            float v[2] = {};
+        for (int i = 0; i < n; i++) {
+            int row = (at + i * WARPS) << two;
+            float v = 0.0f, w = 0.0f;
             const lg_cu_mat &m = a.part[one_part(a, &row)].w;
 #pragma unroll 1
-            for (int s = 0; s < n; s++) {
-                const uint8_t *slot = slots.turn();
+            for (int s = 0; s < slices; s++) {
+                const uint8_t *slot = slots.turn(), *x = acts + s * SLICE_ACTS;
                 int n_runs = min((int)SLICE, runs - s * SLICE);
                 by_type<T>(m.type, [&](auto t) {
                     unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * SLICE}) : 0;
-#pragma unroll 1
-                    for (int r = 0; r < a.stack; r++) // in turn through v[0]; with one row v[1] is not used
-                        push(v, slice_dot<t.type>(slot, a.stack * n_runs, r, n_runs, skew,
-                                                  acts + s * SLICE_ACTS, lane, two ? v[0] : v[1]));
+                    if (two)
+                        slice_dot2<t.type, true>(slot, n_runs, skew, x, lane, &v, &w);
+                    else
+                        v = slice_dot<t.type>(slot, n_runs, 0, n_runs, skew, x, lane, v);
                 });
                 slots.done(get);
             }
+            push(acc, v);
             if (two)
-                push(acc, v[0]);
-            push(acc, v[1]);
+                push(acc, w);
         }
-        int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum);
+        int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum) + (n << two) - ONE_ROWS; // the last ones
         int unit = at + (index >> two) * WARPS, row = (unit << two) + (index & two);
-        if (unit >= end)
+        if (index < 0)
             continue;
         if (lane % (32 / ONE_ROWS) == 0 && any) {
             const lg_cu_part &part = a.part[one_part(a, &row)];
@@ -183,9 +197,40 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
 
 template <bool NORM, int WARPS> static auto kernel_of(int type)
 {
-    return type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, NORM, WARPS>
-           : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, NORM, WARPS>
-                             : linear_one_kernel<LG_CU_ANY, NORM, WARPS>;
+    return type == LG_Q8_0   ? linear_one_kernel<LG_Q8_0, NORM, WARPS, 0>
+           : type == LG_Q4_K ? linear_one_kernel<LG_Q4_K, NORM, WARPS, 0>
+                             : linear_one_kernel<LG_CU_ANY, NORM, WARPS, 0>;
+}
+
+template <bool NORM> static auto kernel_with(int type, int warps, int n_in)
+{
+    if (NORM && LG_ONE_SHAPES && type == LG_Q8_0 && warps == STREAM_WARPS && n_in == 3072)
+        return linear_one_kernel<LG_Q8_0, true, STREAM_WARPS, 96>; // what published models have
+    if (NORM && LG_ONE_SHAPES && type == LG_Q4_K && warps == MOST_WARPS && n_in == 2048)
+        return linear_one_kernel<LG_Q4_K, true, MOST_WARPS, 64>;
+    return warps == MOST_WARPS   ? linear_one_kernel<LG_Q4_K, NORM, MOST_WARPS, 0> // others need more registers
+           : warps == MORE_WARPS ? kernel_of<NORM, MORE_WARPS>(type)
+                                 : kernel_of<NORM, STREAM_WARPS>(type);
+}
+
+// Slots, and warps. all: bytes of all rows. What fits the rings at once waits for instructions, not for
+// bytes: so many warps then that the longest share is short.
+static ring_plan plan_one(const lg_cu *c, const one_args &a, int type, int slot, size_t other, size_t all,
+                          const lg_cu_normed *norm)
+{
+    int units = ceil_div(a.total / a.stack, c->sms);
+    ring_plan best = plan_ring(c, slot, other, STREAM_WARPS);
+
+    if (all / (size_t)c->sms + other > STREAM_SMEM)
+        return best;
+    for (int warps = MORE_WARPS; warps <= LG_ONE_MOST; warps += MOST_WARPS - MORE_WARPS) {
+        ring_plan p = plan_ring(c, slot, other, warps);
+        if (p.depth > 0 && (!norm || norm->cols <= norm_columns(warps)) &&
+            (warps < MOST_WARPS || type == LG_Q4_K) &&
+            (best.depth == 0 || ceil_div(units, warps) < ceil_div(units, best.warps)))
+            best = p;
+    }
+    return best;
 }
 
 // False: something does not fit; nothing was done.
@@ -212,15 +257,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     if (2 * slot > STACK_BYTES)
         a.stack = 1;
     slot *= a.stack; // at least what so many rows take: rows_bytes rounds up
-    // what fits the rings at once waits for instructions, not for bytes: more warps
-    bool more =
-        all / (size_t)c->sms + other <= STREAM_SMEM && (!norm || norm->cols <= norm_columns(MORE_WARPS));
-    if (more)
-        a.ring = plan_ring(c, slot, other, MORE_WARPS);
-    if (a.ring.depth == 0) {
-        more = false;
-        a.ring = plan_ring(c, slot, other, STREAM_WARPS);
-    }
+    a.ring = plan_one(c, a, type, slot, other, all, norm);
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
     a.n_parts = n_parts;
@@ -231,9 +268,8 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.norm = *norm;
     else
         a.acts = *acts;
-    auto kernel = norm   ? more ? kernel_of<true, MORE_WARPS>(type) : kernel_of<true, STREAM_WARPS>(type)
-                    : more ? kernel_of<false, MORE_WARPS>(type)
-                         : kernel_of<false, STREAM_WARPS>(type);
+    auto kernel = norm ? kernel_with<true>(type, a.ring.warps, n_in)
+                       : kernel_with<false>(type, a.ring.warps, n_in);
     size_t smem = (size_t)ring_room(a.ring) + other;
     if (smem < ALONE_SMEM && c->smem >= ALONE_SMEM) // behind attention, which leaves multiprocessors empty
         smem = ALONE_SMEM;

@@ -1,10 +1,11 @@
 /*
  * backend/cuda/moe_one: routing and the mixture of experts for one row, in three launches.
  *
- * The first norms the row, multiplies it with the router and leaves a key for each expert. In the second
- * every warp takes the experts with the greatest keys, while the shared expert's gate and up, which need no
- * choice, are on their way; then it multiplies gate and up of the chosen ones. The third (moe_down_one.cu)
- * multiplies all downs and adds them up. In between lie f32 values; the third quantises them for itself.
+ * The first norms the row, multiplies it with the router and leaves a key for each expert. In the second a
+ * warp of every block takes the experts with the greatest keys, while the shared expert's gate and up, which
+ * need no choice, are on their way; then all multiply gate and up of the chosen ones. The third
+ * (moe_down_one.cu) multiplies all downs and adds them up. In between lie f32 values; the third quantises
+ * them for itself.
  *
  * Numbers are those of route.cu and moe_few.cu, bit for bit.
  *
@@ -16,6 +17,12 @@
 
 #ifndef LG_UP_MORE
 #define LG_UP_MORE 12
+#endif
+#ifndef LG_UP_WARPS
+#define LG_UP_WARPS STREAM_WARPS
+#endif
+#ifndef LG_UP_SHAPES
+#define LG_UP_SHAPES 1
 #endif
 #ifndef LG_UP_REHEARSE
 #define LG_UP_REHEARSE 1
@@ -302,32 +309,25 @@ struct up_args {
 
 enum {
     UP_MORE = LG_UP_MORE, // warps of a block, where all of its rows fit the rings; UP_WARPS elsewhere
-    UP_WARPS = STREAM_WARPS,
+    UP_WARPS = LG_UP_WARPS,
     UP_PAIRS = 4, // of a warp between two reductions
     UP_TELL = 4,  // slots left to be asked for when the third launch is let in
 };
 
-// What a warp asks for next: a slice of a row of gate and of up.
-struct pair_cursor {
-    const uint8_t *gate, *up; // of the matrices in turn
-    int row, end, slice;      // from `end` on the row is one of the next matrix
-    int e;                    // the expert's rank
-};
-
 // Block 0: the ids, which the third launch reads before it waits for this one. So of this block only the warp
 // that has left them lets it in.
-DEV void leave_ids(const up_args &a, row_ring &slots, int mine, int warp, int lane, bool any)
+DEV void leave_ids(const up_args &a, row_ring &slots, const int *experts, int warp, int lane, bool any)
 {
     if (warp != 0) {
         slots.tell = -1;
         return;
     }
     if (lane < a.k && any)
-        a.route.ids[lane] = mine;
+        a.route.ids[lane] = experts[lane];
     __threadfence();
 }
 
-// One warp: the weights, which the third launch reads behind its wait. chosen: choice_of's.
+// The weights of the chosen, which the third launch reads behind its wait. chosen: what await_choice gave.
 DEV void leave_weights(const up_args &a, float chosen, int lane, bool any)
 {
     float weight = weights_of(a.route, has_keys(a.route) ? score_of(chosen) : chosen, lane);
@@ -336,59 +336,168 @@ DEV void leave_weights(const up_args &a, float chosen, int lane, bool any)
         a.route.w[lane] = weight;
 }
 
+// All warps wait for the first launch. Then the first warp finds the experts, and the others copy the
+// activations. Ends with a barrier. Returned, on a lane of the first warp: the logit, or, without keys, the
+// score of the expert of that rank.
+template <int WARPS>
+DEV float await_choice(const up_args &a, int *experts, uint8_t *acts, int warp, int lane, bool any)
+{
+    bool chooses = a.route.router && warp == 0;
+    int id = -1, runs = a.gate.n_in / 32;
+    float chosen = 0.0f;
+    key_set keys = {{5u * (unsigned)lane}};
+
+#pragma unroll 1
+    for (int real = LG_UP_REHEARSE && chooses ? 0 : 1; real < 2; real++) { // once so that the code is there
+        if (real)
+            wait_for_last();
+        if (chooses && has_keys(a.route)) {
+            if (real)
+                keys = load_keys(a.keys, lane);
+            id = choose_keys(keys, a.route.n_expert, a.route.k, lane);
+        }
+    }
+    if (warp > 0) {
+#pragma unroll 1
+        for (int i = (int)threadIdx.x - 32; i < runs; i += 32 * (WARPS - 1)) {
+            held_run held;
+            hold_run(held, a.acts.q, a.acts.meta, i, runs);
+            put_run(acts, held, i, runs);
+        }
+    } else {
+        if (!chooses) {
+            id = a.ids && lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
+        } else if (id < 0) {
+            int2 c = choose_many(&a.route, a.logits, lane);
+            id = c.x;
+            chosen = __int_as_float(c.y);
+        }
+        experts[lane] = id;
+        if (chooses && has_keys(a.route))
+            chosen = __ldcg(&a.logits[id]);
+    }
+    __syncthreads();
+    return chosen;
+}
+
+// Rows of a shared expert in another type than the others'.
+template <int S, int WARPS, typename Get>
+DEV void other_rows(const up_args &a, row_ring &slots, const uint8_t *acts, int first, int end, int runs,
+                    int lane, bool any, Get get)
+{
+    for (int row = first; row < end; row += WARPS) {
+        float v[2] = {}, sum;
+#pragma unroll 1
+        for (int run = 0; run < runs; run += SLICE) {
+            const uint8_t *x = acts + run / 32 * ACT_PIECE;
+            int n = min((int)SLICE, runs - run);
+            unsigned skew = skew_of(a.shared_gate, {row, run});
+#pragma unroll 1
+            for (int i = 0; i < 2; i++) {
+                const uint8_t *slot = slots.turn();
+                by_type<S>(a.shared_gate.type, [&](auto t) { // v[1] is now the first
+                    push(v, slice_dot<t.type>(slot, n, 0, n, skew, x, lane, v[0]));
+                });
+                slots.done(get);
+            }
+        }
+        (void)sums_of<2>(v, 32, lane, &sum);
+        float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
+        if (lane == 0 && any)
+            a.mid_shared[row] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
+    }
+}
+
+// What a warp multiplies: pairs of the shared expert, every WARPS-th of the block's, then of the chosen ones.
+template <int WARPS> struct up_share {
+    int first_s, end_s, n_s; // rows of the shared expert, and how many
+    int first, n;            // pairs, counted through all experts
+    int e, row;              // the first one's expert and row
+
+    __device__ __forceinline__ up_share(const up_args &a, int warp)
+    {
+        unsigned total = (unsigned)(a.k * a.gate.n_out), shared = (unsigned)a.n_shared;
+        int end = (int)(total * (blockIdx.x + 1) / gridDim.x);
+
+        first = (int)(total * blockIdx.x / gridDim.x) + warp;
+        n = first < end ? (end - first + WARPS - 1) / WARPS : 0;
+        first_s = (int)(shared * blockIdx.x / gridDim.x) + WARPS - 1 - warp; // the last have fewer pairs
+        end_s = (int)(shared * (blockIdx.x + 1) / gridDim.x);
+        n_s = first_s < end_s ? (end_s - first_s + WARPS - 1) / WARPS : 0;
+        e = first / a.gate.n_out;
+        row = first - e * a.gate.n_out;
+    }
+};
+
+// What a warp asks for next: a slice of a row of gate and of up.
+struct pair_cursor {
+    const uint8_t *gate, *up; // of the matrices in turn
+    int row, end, slice;      // from `end` on the row is one of the next matrix
+    int e;                    // the expert's rank
+    lg_cu_mat m;              // where planes lie
+
+    __device__ __forceinline__ void planes_of(const lg_cu_mat &of)
+    {
+#pragma unroll
+        for (int i = 0; i < 3; i++)
+            m.at[i] = of.at[i];
+    }
+};
+
 // A slot holds a slice of a row of gate and of up, or, of a shared expert in another type, of one of them.
-// S: the type of the shared expert; T, another one, or LG_CU_ANY. A warp takes the shared expert's rows first,
-// which need no choice. The first warp chooses, while the others copy the activations.
-template <int T, int S, int WARPS>
+// S: the type of the shared expert; T, another one, or LG_CU_ANY. R: runs of a row, where the compiler is to
+// know them, at most SLICE; or 0.
+template <int T, int S, int WARPS, int R>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
     moe_up_one_kernel(__grid_constant__ const up_args a, const lg_cu_step *step)
 {
     constexpr bool PAIRS = S == T;
     extern __shared__ __align__(16) uint8_t smem[]; // rings, quantised row
     __shared__ int experts[32];
-    int lane = threadIdx.x % 32, warp = warp_index(), runs = a.gate.n_in / 32,
-        slices = (runs + SLICE - 1) / SLICE;
-    int ffn = a.gate.n_out, mine = 0;
-    unsigned total = (unsigned)(a.k * ffn), shared = (unsigned)a.n_shared;
-    int first = (int)(total * blockIdx.x / gridDim.x) + warp,
-        end = (int)(total * (blockIdx.x + 1) / gridDim.x);
-    int first_s = (int)(shared * blockIdx.x / gridDim.x) + WARPS - 1 - warp, // the last warps have fewer pairs
-        end_s = (int)(shared * (blockIdx.x + 1) / gridDim.x);
-    int n_s = first_s < end_s ? (end_s - first_s + WARPS - 1) / WARPS : 0;
-    int n = first < end ? (end - first + WARPS - 1) / WARPS : 0;
-    int e0 = first / ffn, row0 = first - e0 * ffn;
+    int lane = threadIdx.x % 32, warp = warp_index(), runs = R ? R : a.gate.n_in / 32,
+        slices = (runs + SLICE - 1) / SLICE, ffn = a.gate.n_out;
+    const up_share<WARPS> p(a, warp);
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
-    lg_cu_mat m = a.gate; // planes of the matrices in turn
-    pair_cursor next = {NULL, NULL, row0 + ffn, ffn, 0, e0 - 1};
-    int ask_s = first_s, slice_s = 0, second = 0;
+    pair_cursor next = {NULL, NULL, p.row + ffn, ffn, 0, p.e - 1, a.gate}; // one before the first
+    int ask_s = p.first_s, slice_s = 0, second = 0, ahead = PAIRS ? p.n_s : 0;
     row_ring slots;
+    float chosen;
+    if (R)
+        next.m.n_in = 32 * R; // as it is, and a constant
 
     auto get = [&](unsigned to, unsigned bar) {
         if (next.row >= next.end) {
-            if (PAIRS && next.e < e0 - 1) { // the shared expert was in turn
-                next = {NULL, NULL, row0 + ffn, ffn, 0, e0 - 1};
-#pragma unroll
-                for (int i = 0; i < 3; i++)
-                    m.at[i] = a.gate.at[i];
+            if (PAIRS && next.e < p.e - 1) { // the shared expert was in turn
+                next.row = p.row + ffn;
+                next.end = ffn;
+                next.e = p.e - 1;
+                next.planes_of(a.gate);
             }
             for (; next.row >= ffn; next.row -= ffn)
                 next.e++;
-            int expert = __shfl_sync(0xFFFFFFFFu, mine, next.e);
-            next.gate = a.gate.p + (uint64_t)(unsigned)expert * (unsigned)a.gate.matrix_bytes;
-            next.up = a.up.p + (uint64_t)(unsigned)expert * (unsigned)a.up.matrix_bytes;
+            unsigned expert = (unsigned)experts[next.e];
+            next.gate = a.gate.p + (uint64_t)expert * (unsigned)a.gate.matrix_bytes;
+            next.up = a.up.p + (uint64_t)expert * (unsigned)a.up.matrix_bytes;
         }
         const place at = {next.row, next.slice * SLICE};
-        fetch_pair<T>(to, bar, m, next.gate, next.up, at, min((int)SLICE, runs - at.run), slices == 1, lane);
+        fetch_pair<T>(to, bar, next.m, next.gate, next.up, at, min((int)SLICE, runs - at.run), slices == 1,
+                      lane);
         if (++next.slice == slices) {
             next.slice = 0;
             next.row += WARPS;
         }
     };
-    auto get_shared = [&](unsigned to, unsigned bar) { // of another type
+    auto get_any = [&](unsigned to, unsigned bar) {
+        if (PAIRS || ask_s >= p.end_s) {
+            get(to, bar);
+            return;
+        }
         const place at = {ask_s, slice_s * SLICE};
-        by_type<S>(a.shared_gate.type, [&](auto t) {
-            fetch<t.type>(to, bar, a.shared_gate, second ? a.shared_up.p : a.shared_gate.p, at,
+        lg_cu_mat m = a.shared_gate;
+        m.n_in = next.m.n_in;
+        by_type<S>(m.type, [&](auto t) {
+            fetch<t.type>(to, bar, m, second ? a.shared_up.p : a.shared_gate.p, at,
                           min((int)SLICE, runs - at.run), slices == 1, lane);
         });
         second ^= 1;
@@ -397,117 +506,58 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         slice_s = slice_s + 1 == slices ? 0 : slice_s + 1;
         ask_s += slice_s == 0 ? WARPS : 0;
     };
-    auto get_any = [&](unsigned to, unsigned bar) {
-        ask_s < end_s ? get_shared(to, bar) : get(to, bar);
-    };
-    if (PAIRS && n_s > 0) {
-        next = {a.shared_gate.p, a.shared_up.p, first_s, end_s, 0, -2};
-#pragma unroll
-        for (int i = 0; i < 3; i++)
-            m.at[i] = a.shared_gate.at[i];
+    if (ahead > 0) {
+        next.gate = a.shared_gate.p;
+        next.up = a.shared_up.p;
+        next.row = p.first_s;
+        next.end = p.end_s;
+        next.e = p.e - 2;
+        next.planes_of(a.shared_gate);
     }
-    slots.open(smem, a.ring, warp, lane, (n + (PAIRS ? n_s : 2 * n_s)) * slices, UP_TELL);
-    if (PAIRS)
-        slots.fill(n_s * slices, get);
-    else
-        slots.fill(2 * n_s * slices, get_shared);
-
-    bool chooses = a.route.router && warp == 0;
-    float chosen = 0.0f;
-    int id = -1;
-    key_set keys = {{5u * (unsigned)lane}};
+    slots.open(smem, a.ring, warp, lane, (p.n + (PAIRS ? p.n_s : 2 * p.n_s)) * slices, UP_TELL);
 #pragma unroll 1
-    for (int real = LG_UP_REHEARSE && chooses ? 0 : 1; real < 2; real++) { // first for the caches
-        if (real)
-            wait_for_last(); // nothing else to ask for before the choice is known
-        if (chooses && has_keys(a.route)) {
-            if (real)
-                keys = load_keys(a.keys, lane);
-            id = choose_keys(keys, a.route.n_expert, a.route.k, lane);
-        }
+    for (bool known = false;; known = true) { // one code for what can be asked for early and for the rest
+        slots.fill(known ? (int)RING_MOST : (PAIRS ? p.n_s : 2 * p.n_s) * slices, get_any);
+        if (known)
+            break;
+        chosen = await_choice<WARPS>(a, experts, acts, warp, lane, any);
     }
-    if (chooses) {
-        if (id < 0) {
-            int2 c = choose_many(&a.route, a.logits, lane);
-            id = c.x;
-            chosen = __int_as_float(c.y);
-        }
-        experts[lane] = id;
-        if (has_keys(a.route))
-            chosen = __ldcg(&a.logits[id]);
-    }
-    if (!a.route.router && a.ids)
-        mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
-    if (warp > 0)
-#pragma unroll 1
-        for (int i = (int)threadIdx.x - 32; i < runs; i += 32 * (WARPS - 1)) {
-            held_run held;
-            hold_run(held, a.acts.q, a.acts.meta, i, runs);
-            put_run(acts, held, i, runs);
-        }
-    __syncthreads();
-    if (a.route.router)
-        mine = experts[lane];
-    if (PAIRS)
-        slots.fill(RING_MOST, get);
-    else
-        slots.fill(RING_MOST, get_any);
     if (a.route.router && blockIdx.x == 0)
-        leave_ids(a, slots, mine, warp, lane, any);
+        leave_ids(a, slots, experts, warp, lane, any);
     if (!PAIRS)
-        for (int row = first_s; row < end_s; row += WARPS) {
-            float v[2] = {}, sum;
-#pragma unroll 1
-            for (int s = 0; s < slices; s++) {
-                const uint8_t *x = acts + s * SLICE_ACTS;
-                int n_runs = min((int)SLICE, runs - s * SLICE);
-                unsigned skew = skew_of(a.shared_gate, {row, s * SLICE});
-#pragma unroll 1
-                for (int i = 0; i < 2; i++) {
-                    const uint8_t *slot = slots.turn();
-                    by_type<S>(a.shared_gate.type, [&](auto t) { // v[1] is now the first
-                        push(v, slice_dot<t.type>(slot, n_runs, 0, n_runs, skew, x, lane, v[0]));
-                    });
-                    slots.done(get_any);
-                }
-            }
-            (void)sums_of<2>(v, 32, lane, &sum);
-            float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16);
-            if (lane == 0 && any)
-                a.mid_shared[row] = swiglu(sum * a.shared_gate.scale, up * a.shared_up.scale);
-        }
-    int ahead = PAIRS ? n_s : 0; // so many are of the shared expert
-    for (int at = 0; at < ahead + n; at += UP_PAIRS) {
+        other_rows<S, WARPS>(a, slots, acts, p.first_s, p.end_s, runs, lane, any, get_any);
+    for (int at = 0; at < ahead + p.n; at += UP_PAIRS) {
         float acc[2 * UP_PAIRS] = {}, sum;
+        int behind = min(at + UP_PAIRS, ahead + p.n);
 #pragma unroll 1
-        for (int i = at; i < at + UP_PAIRS; i++) {
-            int n_slots = i < ahead + n ? slices : 0;
+        for (int i = at; i < behind; i++) {
             float v = 0.0f, w = 0.0f;
 #pragma unroll 1
-            for (int s = 0; s < n_slots; s++) {
-                int row = i < ahead ? first_s + i * WARPS : first + (i - ahead) * WARPS;
+            for (int s = 0; s < slices; s++) {
+                int row = i < ahead ? p.first_s + i * WARPS : p.row + (i - ahead) * WARPS;
                 unsigned skew = T == LG_Q6_K ? skew_of(a.gate, {i < ahead ? row : row % ffn, s * SLICE}) : 0;
-                slice_dot2<T>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew, acts + s * SLICE_ACTS,
-                              lane, &v, &w);
+                slice_dot2<T, false>(slots.turn(), min((int)SLICE, runs - s * SLICE), skew,
+                                     acts + s * SLICE_ACTS, lane, &v, &w);
                 slots.done(get);
             }
             push(acc, v);
             push(acc, w);
         }
-        int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), item = at + index / 2, e = e0;
+        int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), e = p.e;
+        int item = behind - UP_PAIRS + index / 2; // the last sums are the last items'
         float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16 / UP_PAIRS);
-        for (int row = row0 + (item - ahead) * WARPS; row >= ffn; row -= ffn)
-            e++;
-        int expert = __shfl_sync(0xFFFFFFFFu, mine, e); // of a rank that is none: not used
-        if (lane % (16 / UP_PAIRS) != 0 || index % 2 != 0 || item >= ahead + n || !any)
+        if (lane % (16 / UP_PAIRS) != 0 || index % 2 != 0 || item < at || !any)
             continue;
         bool routed = item >= ahead;
+        for (int row = p.row + (item - ahead) * WARPS; row >= ffn; row -= ffn)
+            e++;
+        int expert = routed ? experts[e] : 0;
         float scale = routed ? matrix_scale(a.gate, expert) : a.shared_gate.scale,
               scale_up = routed ? matrix_scale(a.up, expert) : a.shared_up.scale;
-        float *to = routed ? a.mid + first + (item - ahead) * WARPS : a.mid_shared + first_s + item * WARPS;
-        *to = swiglu(sum * scale, up * scale_up);
+        float *to = routed ? a.mid + p.first : a.mid_shared + p.first_s;
+        to[(routed ? item - ahead : item) * WARPS] = swiglu(sum * scale, up * scale_up);
     }
-    if (chooses && blockIdx.x == gridDim.x - 1)
+    if (a.route.router && blockIdx.x == gridDim.x - 1 && warp == 0)
         leave_weights(a, chosen, lane, any);
 }
 
@@ -559,18 +609,30 @@ static ring_plan plan_up(const lg_cu *c, const lg_cu_mat *gate, const lg_cu_ffn 
     return plan_ring(c, slot > single ? slot : single, other, UP_WARPS);
 }
 
-template <int T> static void run_up(lg_cu *c, up_args &a)
+template <int T, int S, int WARPS, int R> static void run_up_as(lg_cu *c, const up_args &a)
 {
-    bool same = a.n_shared == 0 || a.shared_gate.type == T;
-    auto kernel = same && a.ring.warps == UP_MORE ? moe_up_one_kernel<T, T, UP_MORE>
-                  : same                          ? moe_up_one_kernel<T, T, UP_WARPS>
-                                                  : moe_up_one_kernel<T, LG_CU_ANY, UP_WARPS>;
     size_t smem = (size_t)ring_room(a.ring) + act_room(a.gate.n_in);
 
-    if (T == LG_Q4_K && a.n_shared > 0 && a.shared_gate.type == LG_Q8_0)
-        kernel = moe_up_one_kernel<LG_Q4_K, LG_Q8_0, UP_WARPS>;
-    share_sm(c, kernel, smem);
-    launch(c, kernel, dim3((unsigned)c->sms), 32 * a.ring.warps, smem, a, c->step);
+    share_sm(c, moe_up_one_kernel<T, S, WARPS, R>, smem);
+    launch(c, moe_up_one_kernel<T, S, WARPS, R>, dim3((unsigned)c->sms), 32 * WARPS, smem, a, c->step);
+}
+
+template <int T> static void run_up(lg_cu *c, const up_args &a)
+{
+    int other = a.n_shared > 0 ? a.shared_gate.type : T, runs = LG_UP_SHAPES ? a.gate.n_in / 32 : 0;
+    bool more = a.ring.warps == UP_MORE;
+
+    // what published models have
+    if (T == LG_Q4_K && other == LG_Q8_0 && runs == 96)
+        run_up_as<LG_Q4_K, LG_Q8_0, UP_WARPS, 96>(c, a);
+    else if (T == LG_Q4_K && other == LG_Q4_K && runs == 64 && more)
+        run_up_as<LG_Q4_K, LG_Q4_K, UP_MORE, 64>(c, a);
+    else if (other != T)
+        run_up_as<T, LG_CU_ANY, UP_WARPS, 0>(c, a);
+    else if (more)
+        run_up_as<T, T, UP_MORE, 0>(c, a);
+    else
+        run_up_as<T, T, UP_WARPS, 0>(c, a);
 }
 
 // f: the experts, or a dense one (ids and route NULL, k 1).

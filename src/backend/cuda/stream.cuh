@@ -388,31 +388,42 @@ DEV float slice_dot(const uint8_t *slot, int all, int row, int n, unsigned skew,
     return acc;
 }
 
-/* Two rows, as fetch_pair left them. */
-template <int T, int PIECES>
+/* Two rows of n runs: as fetch_pair left them, or (STACK) one behind the other in each plane. */
+template <int T, bool STACK>
+DEV raw_run<T> take_second(const uint8_t *slot, int n, int run, unsigned skew)
+{
+    return STACK ? take<T>(slot, 2 * n, 1, n, run, skew)
+                 : take<T>(slot + rows_bytes(T, n), n, 0, n, run, skew);
+}
+
+template <int T, int PIECES, bool STACK>
 DEV void pieces_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v,
                      float *w)
 {
 #pragma unroll
     for (int j = 0; j < PIECES; j++) {
-        raw_run<T> a = take<T>(slot, n, 0, n, j * 32 + lane, skew),
-                   b = take<T>(slot + rows_bytes(T, n), n, 0, n, j * 32 + lane, skew);
+        raw_run<T> a = take<T>(slot, STACK ? 2 * n : n, 0, n, j * 32 + lane, skew),
+                   b = take_second<T, STACK>(slot, n, j * 32 + lane, skew);
         act_run x = act_of(acts + j * ACT_PIECE, lane);
         *v = dot_raw<T>(a, x, lane & 7, *v);
         *w = dot_raw<T>(b, x, lane & 7, *w);
     }
 }
 
-template <int T>
+template <int T, bool STACK>
 DEV void slice_dot2(const uint8_t *slot, int n, unsigned skew, const uint8_t *acts, int lane, float *v,
                     float *w)
 {
     if (n == 96)
-        return pieces_dot2<T, 3>(slot, 96, skew, acts, lane, v, w);
+        return pieces_dot2<T, 3, STACK>(slot, 96, skew, acts, lane, v, w);
     if (n == 64)
-        return pieces_dot2<T, 2>(slot, 64, skew, acts, lane, v, w);
-    *v = slice_dot<T>(slot, n, 0, n, skew, acts, lane, *v);
-    *w = slice_dot<T>(slot + rows_bytes(T, n), n, 0, n, skew, acts, lane, *w);
+        return pieces_dot2<T, 2, STACK>(slot, 64, skew, acts, lane, v, w);
+#pragma unroll 1
+    for (int j = lane; j < n; j += 32) {
+        act_run x = act_of(acts, j);
+        *v = dot_raw<T>(take<T>(slot, STACK ? 2 * n : n, 0, n, j, skew), x, lane & 7, *v);
+        *w = dot_raw<T>(take_second<T, STACK>(slot, n, j, skew), x, lane & 7, *w);
+    }
 }
 
 /* A run of a quantised row on its way from global to shared memory. */
