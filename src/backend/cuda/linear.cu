@@ -91,7 +91,8 @@ struct one_args {
 enum {
     MORE_WARPS = 12,    // of a block, where all of its rows fit the rings; or
     MOST_WARPS = 16,    // where no warp has so many rows then
-    ONE_ROWS = LG_ONE_ROWS, // of a warp between two reductions
+    ONE_ROWS = LG_ONE_ROWS, // of a warp between two reductions, behind a norm
+    OUT_ROWS = 4,           // elsewhere, where rows are few
     STACK_BYTES = 3456, // rows that fit twice come in pairs: larger copies
 };
 
@@ -120,6 +121,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     int units = first < end ? (end - first + WARPS - 1) / WARPS : 0;
     uint8_t *acts = smem + ring_room(a.ring);
     bool any = step_rows(step, a.rows) > 0;
+    constexpr int ROWS = NORM ? ONE_ROWS : OUT_ROWS;
     row_ring slots;
     int ask = first, slice = 0, part_now = 0; // parts come in order
     norm_part<WARPS> norm;
@@ -151,11 +153,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         copy_acts(acts, a.acts.q, a.acts.meta, 0, runs);
         __syncthreads();
     }
-    for (int at = first; at < end; at += (ONE_ROWS >> two) * WARPS) {
-        float acc[ONE_ROWS] = {}, sum, residual = 0.0f;
-        int n = min(ONE_ROWS >> two, (end - at + WARPS - 1) / WARPS); // units
+    for (int at = first; at < end; at += (ROWS >> two) * WARPS) {
+        float acc[ROWS] = {}, sum, residual = 0.0f;
+        int n = min(ROWS >> two, (end - at + WARPS - 1) / WARPS); // units
         if (!NORM && a.add.x) { // of the row whose sum comes to this lane; it comes while they are multiplied
-            int index = lane / (32 / ONE_ROWS) - ONE_ROWS + (n << two);
+            int index = lane / (32 / ROWS) - ROWS + (n << two);
             if (index >= 0)
                 residual = __ldcg(a.add.x + ((at + (index >> two) * WARPS) << two) + (index & two));
         }
@@ -181,11 +183,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
             if (two)
                 push(acc, w);
         }
-        int index = sums_of<ONE_ROWS>(acc, 32, lane, &sum) + (n << two) - ONE_ROWS; // the last ones
+        int index = sums_of<ROWS>(acc, 32, lane, &sum) + (n << two) - ROWS; // the last ones
         int unit = at + (index >> two) * WARPS, row = (unit << two) + (index & two);
         if (index < 0)
             continue;
-        if (lane % (32 / ONE_ROWS) == 0 && any) {
+        if (lane % (32 / ROWS) == 0 && any) {
             const lg_cu_part &part = a.part[one_part(a, &row)];
             float y = sum * part.w.scale;
             part.y[row] = y;
@@ -208,13 +210,13 @@ template <bool NORM> static auto kernel_with(int type, int warps, int n_in)
         return linear_one_kernel<LG_Q8_0, true, STREAM_WARPS, 96>; // what published models have
     if (NORM && LG_ONE_SHAPES && type == LG_Q4_K && warps == MOST_WARPS && n_in == 2048)
         return linear_one_kernel<LG_Q4_K, true, MOST_WARPS, 64>;
-    return warps == MOST_WARPS   ? linear_one_kernel<LG_Q4_K, NORM, MOST_WARPS, 0> // others need more registers
+    return warps == MOST_WARPS   ? linear_one_kernel<LG_Q4_K, NORM, MOST_WARPS, 0> // see plan_one
            : warps == MORE_WARPS ? kernel_of<NORM, MORE_WARPS>(type)
                                  : kernel_of<NORM, STREAM_WARPS>(type);
 }
 
 // Slots, and warps. all: bytes of all rows. What fits the rings at once waits for instructions, not for
-// bytes: so many warps then that the longest share is short.
+// bytes: so many warps then that the longest share is short. (Of 16 other types have too many registers.)
 static ring_plan plan_one(const lg_cu *c, const one_args &a, int type, int slot, size_t other, size_t all,
                           const lg_cu_normed *norm)
 {

@@ -22,6 +22,10 @@
 
 #include "backend/cuda/gemv.cuh"
 
+#ifndef LG_BARS_PROXY
+#define LG_BARS_PROXY 1
+#endif
+
 enum {
     STREAM_WARPS = 8, // of a block, unless a kernel says otherwise; up to 128 registers a thread
     STREAM_THREADS = 32 * STREAM_WARPS,
@@ -81,7 +85,9 @@ DEV void bar_init(unsigned bar)
 DEV void bars_ready(void) // behind the last bar_init, before the first copy
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (LG_BARS_PROXY) // a MEMBAR.ALL.GPU
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
