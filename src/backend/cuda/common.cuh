@@ -43,6 +43,21 @@ DEV void pdl_wait(void)
     let_next();
 }
 
+/* A value that another launch, which need not have finished, leaves where -1 is. */
+DEV void put_shared_id(int32_t *p, int id)
+{
+    asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(p), "r"(id) : "memory");
+}
+
+DEV int await_shared_id(const int32_t *p)
+{
+    int id;
+    do
+        asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(id) : "l"(p) : "memory");
+    while (id < 0);
+    return id;
+}
+
 /* For a kernel that shares a multiprocessor with the next one: room for the shared memory of both. */
 template <typename... Params> static void share_sm(lg_cu *c, void (*kernel)(Params...), size_t smem)
 {

@@ -73,6 +73,7 @@ struct one_args {
     int n_parts, total, n_in, rows;
     int stack; // rows of a slot, 1 or 2: 2 where they are short; all parts have an even number then
     ring_plan ring;
+    int early; // slots of a warp that are asked for before the wait
     lg_cu_acts acts;
     lg_cu_normed norm;
     lg_cu_residual add; // of one part
@@ -142,15 +143,24 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? WARPS : 0;
     };
-    slots.open(smem, a.ring, warp, lane, units * slices, 0);
-    slots.fill(RING_MOST, get);
+    slots.open(smem, a.ring, warp, lane, units * slices, LG_LIN_LET ? -1 : 0);
+    slots.fill(a.early, get, NORM ? LG_PACE_Q : LG_PACE_O);
     if (NORM)
         norm_weights(norm, a.norm);
+    if (LG_LIN_LET == 1)
+        let_next();
     wait_for_last(); // the activations are of the kernel before
+    if (LG_LIN_LET == 2)
+        let_next();
     if (NORM) {
-        norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), stores);
+        norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), stores,
+                [&] { slots.fill(RING_MOST, get); });
     } else {
-        copy_acts(acts, a.acts.q, a.acts.meta, 0, runs);
+        held_run held;
+        hold_run(held, a.acts.q, a.acts.meta, (int)threadIdx.x, runs);
+        slots.fill(RING_MOST, get);
+        put_run(acts, held, (int)threadIdx.x, runs);
+        copy_acts(acts, a.acts.q, a.acts.meta, 32 * WARPS, runs);
         __syncthreads();
     }
     for (int at = first; at < end; at += (ROWS >> two) * WARPS) {
@@ -262,6 +272,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     a.ring = plan_one(c, a, type, slot, other, all, norm);
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
+    a.early = ceil_div(norm ? LG_EARLY_Q : LG_EARLY_O, a.ring.slot * a.ring.warps);
     a.n_parts = n_parts;
     a.n_in = n_in;
     a.rows = rows;

@@ -13,6 +13,7 @@
  * So there are more warps than in the other kernels of the stream, with half of the registers, and nothing is
  * divided behind the wait.
  */
+#include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
 
 enum {
@@ -30,12 +31,15 @@ struct down_args {
     bool has_shared;
     const int32_t *ids;
     const float *w, *mid; // mid: [k][n_in], then of the shared expert
+    lg_cu_route route;    // router NULL: ids and w are there; else the launch before leaves ids
+    const float *logits;
     float *out;
     lg_cu_residual add;
     int k, rows;
     int shift;                  // 2^shift lanes share a row
     int item_rows, shared_rows; // of an item, times the rows that lie side by side in a warp
     int slot, slots;            // bytes of a slot; slots of a block
+    int early;                  // slots of a warp that are asked for before the wait
 };
 
 /* ---- the values between the products ---- */
@@ -122,18 +126,22 @@ DEV mid_plan plan_mid(const float *mid, int units, int warp, int lane)
     return p;
 }
 
-// All values, those of the experts and the shared one's behind them, quantised. All loads of a lane go out
-// at once; the rest is one unit after the other, because warps enough hide each other's latencies.
-DEV void quantise_mid(mid_plan p, uint8_t *acts, int lane)
+// The next loads of a lane, all at once.
+DEV void load_units(const mid_plan &p, mid_unit (&u)[MID_AHEAD])
+{
+#pragma unroll
+    for (int j = 0; j < MID_AHEAD; j++)
+        if (p.n > j * DOWN_WARPS)
+            u[j] = load_unit(p.from + j * DOWN_WARPS * MID_UNIT);
+}
+
+// All values, those of the experts and the shared one's behind them, quantised. u: the first ones. One unit
+// after the other, because warps enough hide each other's latencies.
+DEV void quantise_mid(mid_plan p, mid_unit (&u)[MID_AHEAD], uint8_t *acts, int lane)
 {
     enum { STEP = DOWN_WARPS / 4 * ACT_PIECE }; // from one unit of a warp to its next
 
-    for (; p.n > 0; p.n -= MID_AHEAD * DOWN_WARPS, p.from += MID_AHEAD * DOWN_WARPS * MID_UNIT) {
-        mid_unit u[MID_AHEAD];
-#pragma unroll
-        for (int j = 0; j < MID_AHEAD; j++)
-            if (p.n > j * DOWN_WARPS)
-                u[j] = load_unit(p.from + j * DOWN_WARPS * MID_UNIT);
+    while (p.n > 0) {
 #pragma unroll 1
         for (int left = min(p.n, MID_AHEAD * DOWN_WARPS); left > 0; left -= DOWN_WARPS) {
             put_unit(u[0], acts + p.codes, acts + p.meta, lane);
@@ -143,6 +151,9 @@ DEV void quantise_mid(mid_plan p, uint8_t *acts, int lane)
             for (int j = 0; j + 1 < MID_AHEAD; j++)
                 u[j] = u[j + 1];
         }
+        p.n -= MID_AHEAD * DOWN_WARPS;
+        p.from += MID_AHEAD * DOWN_WARPS * MID_UNIT;
+        load_units(p, u);
     }
 }
 
@@ -202,46 +213,17 @@ struct item_at {
     }
 };
 
-DEV void to_l2(const uint8_t *p, unsigned bytes) // one lane; multiples of 16
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
-#else
-    (void)p, (void)bytes;
-#endif
-}
-
-// One lane: n runs, whole rows from `row` on, will be asked for. (Not the f16 of Q6_K: they are few.)
-template <int T> DEV void rows_to_l2(const lg_cu_mat &m, const uint8_t *p, int row, int n)
-{
-    unsigned u = (unsigned)n;
-
-    if (T == LG_Q8_0) {
-        to_l2(plane_at(p, row, m.n_in, 0), 32 * u);
-        to_l2(plane_at(p + m.at[0], row, m.n_in / 16, 0), 2 * u);
-        return;
-    }
-    to_l2(plane_at(p, row, m.n_in / 2, 0), 16 * u);
-    if (T == LG_Q6_K) {
-        to_l2(plane_at(p + m.at[0], row, m.n_in / 4, 0), 8 * u);
-        to_l2(plane_at(p + m.at[1], row, m.n_in / 16, 0), 2 * u);
-        return;
-    }
-    to_l2(plane_at(p + m.at[0], row, m.n_in / 16, 0), 2 * u);
-    if (T == LG_Q5_K)
-        to_l2(plane_at(p + m.at[1], row, m.n_in / 8, 0), 4 * u);
-}
-
 // A warp's slots: every DOWN_WARPS-th of the block's, so that some warps may have one more.
 struct slot_ring {
     unsigned base, first, at, end, step; // base: shared address; others: bytes from there
     unsigned bar0, bar, parity;
-    int depth, left; // left: items still to be asked for
+    int depth, asked, left; // slots asked for; items still to be asked for
 
     __device__ __forceinline__ void open(const uint8_t *smem, const down_args &a, int warp, int lane, int n)
     {
         depth = (a.slots - warp + DOWN_WARPS - 1) / DOWN_WARPS;
         left = n;
+        asked = 0;
         base = shared_at(smem);
         first = at = (unsigned)(warp * a.slot);
         step = (unsigned)(DOWN_WARPS * a.slot);
@@ -253,15 +235,14 @@ struct slot_ring {
         bars_ready();
         __syncwarp();
     }
-    // ask(slot, barrier) asks for the next item, on all lanes.
-    template <typename Ask> __device__ __forceinline__ void fill(Ask ask)
+    // Up to `most` slots, before the first turn. ask(slot, barrier) asks for the next item, on all lanes.
+    template <typename Ask> __device__ __forceinline__ void fill(int most, Ask ask)
     {
 #pragma unroll 1
-        for (int i = 0; i < depth && left > 0; i++, left--) {
-            ask(base + first + (unsigned)i * step, bar0 + (unsigned)(i * DOWN_WARPS * 8));
+        for (; asked < most && asked < depth && left > 0; asked++, left--) {
+            ask(base + first + (unsigned)asked * step, bar0 + (unsigned)(asked * DOWN_WARPS * 8));
             commit();
         }
-        commit();
     }
     __device__ __forceinline__ void commit(void) // before sm_90: a group of copies an item, and one more
     {
@@ -404,7 +385,9 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
         routed.n_in = shared.n_in = 32 * R; // as it is, and a constant
     // The ids were written by the launch before the last, for which the last has waited, or by the last
     // before it let this one in (kernels.h): no need to wait. (The weights came with them, but have time.)
-    int mine = lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
+    int mine = 0;
+    if (lane < a.k && any)
+        mine = a.route.router ? await_shared_id(&a.ids[lane]) : __ldcg(&a.ids[lane]);
     const down_share p = share_of(a, s);
     int over_e = DOWN_WARPS / max(p.units, 1), over_u = DOWN_WARPS - over_e * p.units;
     item_at asked = {warp, warp / max(p.units, 1), 0};
@@ -413,7 +396,6 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
     uint8_t *acts = smem + a.slots * (a.slot + 8);
     float *part = (float *)(acts + act_room((a.k + a.has_shared) * s.runs * 32)); // [entry][p.rows]
     int o = (int)threadIdx.x; // the row that the thread finishes, of the block's
-    float residual = o < p.rows && any && a.add.x ? __ldcg(&a.add.x[p.row0 + o]) : 0.0f;
     slot_ring slots;
 
     auto ask_shared = [&](unsigned to, unsigned bar) {
@@ -433,29 +415,27 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
         asked.advance(p, over_e, over_u);
     };
     slots.open(smem, a, warp, lane, warp < p.items ? (p.items - warp + DOWN_WARPS - 1) / DOWN_WARPS : 0);
-    slots.fill(ask);
-#pragma unroll 1
-    for (item_at i = asked; i.item < p.items; i.advance(p, over_e, over_u)) {
-        int expert = __shfl_sync(0xFFFFFFFFu, mine, i.e);
-        if (lane != 0)
-            continue;
-        if (i.item < p.routed)
-            rows_to_l2<T>(routed, matrix_at(routed, expert), p.row0 + i.u * p.unit, p.unit * s.runs);
-        else
-            by_type<S>(shared.type, [&](auto t) {
-                rows_to_l2<t.type>(shared, shared.p, p.row0 + (i.item - p.routed) * p.unit_s,
-                                   p.unit_s * s.runs);
-            });
-    }
+    slots.fill(a.early, ask);
     float scale = matrix_scale(routed, mine), weight = 0.0f; // of the expert of rank `lane`
     const lane_place at = place_of(s, lane);
     const mid_plan mid = plan_mid(a.mid, (a.k + a.has_shared) * s.runs / (MID_UNIT / 32), warp, lane);
-    pdl_wait(); // the next one has weights to ask for at once
-    if (warp == DOWN_WARPS - 1 && lane < a.k && any)
+    mid_unit units[MID_AHEAD];
+    if (a.route.router && warp == DOWN_WARPS - 1 && any)
+        weight = weights_of(a.route, score_of(__ldcg(&a.logits[mine])), lane);
+    if (LG_DOWN_LET)
+        let_next(); // it has weights to ask for at once
+    pdl_wait();
+    load_units(mid, units);
+    if (!a.route.router && warp == DOWN_WARPS - 1 && lane < a.k && any)
         weight = __ldcg(&a.w[lane]);
-    quantise_mid(mid, acts, lane);
-    if (warp == DOWN_WARPS - 1)
+    slots.fill(RING_MOST, ask);
+    slots.commit();
+    quantise_mid(mid, units, acts, lane);
+    if (warp == DOWN_WARPS - 1) {
         weights[lane] = weight;
+        if (a.route.router && blockIdx.x == 0 && lane < a.k && any)
+            a.route.w[lane] = weight;
+    }
     __syncthreads();
     int mine_at = sum_of<DOWN_ROWS>(lane, s.shift), row_at = lane >> s.shift;
     float *to = part + mine_at * s.side + row_at;
@@ -470,6 +450,7 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
         if (mine_at >= 0 && mine_at < s.item_rows)
             to[now.e * p.rows + now.u * p.unit] = sum;
     }
+    float residual = o < p.rows && any && a.add.x ? __ldcg(&a.add.x[p.row0 + o]) : 0.0f;
     mine_at = sum_of<DOWN_SHARED_ROWS>(lane, s.shift);
     to = part + a.k * p.rows + mine_at * s.side + row_at;
 #pragma unroll 1
@@ -538,6 +519,7 @@ static size_t plan_down(const lg_cu *c, const lg_cu_moe *m, down_args *a)
     }
     if (a->slots > RING_MOST * DOWN_WARPS)
         a->slots = RING_MOST * DOWN_WARPS;
+    a->early = ceil_div(LG_EARLY_D, a->slot * DOWN_WARPS);
     // each thread finishes one row at most
     return a->slots >= DOWN_WARPS && rows <= DOWN_THREADS ? (size_t)(a->slots * (a->slot + 8)) + other : 0;
 }
@@ -586,6 +568,9 @@ void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
         a.shared = m->shared->down;
     a.ids = route ? route->ids : m->ids;
     a.w = route ? route->w : m->w;
+    if (route)
+        a.route = *route;
+    a.logits = c->route_logits;
     a.mid = c->mid_f32;
     a.out = m->out.p;
     a.add = m->add;

@@ -135,9 +135,13 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     router_ahead(a, warp, lane, w);
     if (finishes && a.route.bias)
         bias = __ldg(&a.route.bias[expert]);
-    pdl_wait(); // the next one has weights to ask for at once
+    if (LG_FIRST_LET)
+        let_next(); // it has weights to ask for at once
+    pdl_wait();
+    if (blockIdx.x == 0 && (int)threadIdx.x < a.route.k && any)
+        a.route.ids[threadIdx.x] = -1; // the third launch waits until the second has them
     if (NORM) {
-        norm_in(norm, a.norm, NULL, h, sums, stores);
+        norm_in(norm, a.norm, NULL, h, sums, stores, [] {});
     } else {
         for (int i = (int)threadIdx.x * 4; i < a.n_in; i += STREAM_THREADS * 4)
             *(float4 *)(h + i) = __ldcg((const float4 *)(a.h + i));
@@ -215,16 +219,6 @@ DEV int choose_keys(key_set s, int n, int k, int lane)
         at = __shfl_sync(0xFFFFFFFFu, s.key[j], lane_of) == value ? j : at;
     at = lane < k ? 8 * lane_of + at : 0;
     return __any_sync(0xFFFFFFFFu, bad) ? -1 : at;
-}
-
-// The scores of the chosen as their weights, rank i on lane i.
-DEV float weights_of(const lg_cu_route &r, float score, int lane)
-{
-    float sum = 0.0f;
-
-    for (int i = 0; i < r.k; i++)
-        sum += __shfl_sync(0xFFFFFFFFu, score, i);
-    return (r.norm ? score / (sum > 0x1p-14f ? sum : 0x1p-14f) : score) * r.scale;
 }
 
 // Of routers with a softmax, or many experts, or where choose_keys does not know: from the logits.
@@ -314,43 +308,22 @@ enum {
     UP_TELL = 4,  // slots left to be asked for when the third launch is let in
 };
 
-// Block 0: the ids, which the third launch reads before it waits for this one. So of this block only the warp
-// that has left them lets it in.
-DEV void leave_ids(const up_args &a, row_ring &slots, const int *experts, int warp, int lane, bool any)
-{
-    if (warp != 0) {
-        slots.tell = -1;
-        return;
-    }
-    if (lane < a.k && any)
-        a.route.ids[lane] = experts[lane];
-    __threadfence();
-}
-
-// The weights of the chosen, which the third launch reads behind its wait. chosen: what await_choice gave.
-DEV void leave_weights(const up_args &a, float chosen, int lane, bool any)
-{
-    float weight = weights_of(a.route, has_keys(a.route) ? score_of(chosen) : chosen, lane);
-
-    if (lane < a.k && any)
-        a.route.w[lane] = weight;
-}
-
 // All warps wait for the first launch. Then the first warp finds the experts, and the others copy the
-// activations. Ends with a barrier. Returned, on a lane of the first warp: the logit, or, without keys, the
-// score of the expert of that rank.
+// activations. Ends with a barrier.
 template <int WARPS>
-DEV float await_choice(const up_args &a, int *experts, uint8_t *acts, int warp, int lane, bool any)
+DEV void await_choice(const up_args &a, int *experts, uint8_t *acts, int warp, int lane, bool any)
 {
     bool chooses = a.route.router && warp == 0;
     int id = -1, runs = a.gate.n_in / 32;
-    float chosen = 0.0f;
     key_set keys = {{5u * (unsigned)lane}};
 
 #pragma unroll 1
     for (int real = LG_UP_REHEARSE && chooses ? 0 : 1; real < 2; real++) { // once so that the code is there
-        if (real)
+        if (real) {
             wait_for_last();
+            if (LG_UP_LET == 1 || (LG_UP_LET == 2 && WARPS > STREAM_WARPS))
+                let_next();
+        }
         if (chooses && has_keys(a.route)) {
             if (real)
                 keys = load_keys(a.keys, lane);
@@ -368,16 +341,13 @@ DEV float await_choice(const up_args &a, int *experts, uint8_t *acts, int warp, 
         if (!chooses) {
             id = a.ids && lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
         } else if (id < 0) {
-            int2 c = choose_many(&a.route, a.logits, lane);
-            id = c.x;
-            chosen = __int_as_float(c.y);
+            id = choose_many(&a.route, a.logits, lane).x;
         }
         experts[lane] = id;
-        if (chooses && has_keys(a.route))
-            chosen = __ldcg(&a.logits[id]);
+        if (chooses && blockIdx.x == 0 && lane < a.k && any)
+            put_shared_id(&a.route.ids[lane], id);
     }
     __syncthreads();
-    return chosen;
 }
 
 // Rows of a shared expert in another type than the others'.
@@ -462,7 +432,6 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     pair_cursor next = {NULL, NULL, p.row + ffn, ffn, 0, p.e - 1, a.gate}; // one before the first
     int ask_s = p.first_s, slice_s = 0, second = 0, ahead = PAIRS ? p.n_s : 0;
     row_ring slots;
-    float chosen;
     if (R)
         next.m.n_in = 32 * R; // as it is, and a constant
 
@@ -514,16 +483,15 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         next.e = p.e - 2;
         next.planes_of(a.shared_gate);
     }
-    slots.open(smem, a.ring, warp, lane, (p.n + (PAIRS ? p.n_s : 2 * p.n_s)) * slices, UP_TELL);
+    slots.open(smem, a.ring, warp, lane, (p.n + (PAIRS ? p.n_s : 2 * p.n_s)) * slices,
+               LG_UP_LET == 1 || (LG_UP_LET == 2 && WARPS > STREAM_WARPS) ? -1 : UP_TELL);
 #pragma unroll 1
     for (bool known = false;; known = true) { // one code for what can be asked for early and for the rest
         slots.fill(known ? (int)RING_MOST : (PAIRS ? p.n_s : 2 * p.n_s) * slices, get_any);
         if (known)
             break;
-        chosen = await_choice<WARPS>(a, experts, acts, warp, lane, any);
+        await_choice<WARPS>(a, experts, acts, warp, lane, any);
     }
-    if (a.route.router && blockIdx.x == 0)
-        leave_ids(a, slots, experts, warp, lane, any);
     if (!PAIRS)
         other_rows<S, WARPS>(a, slots, acts, p.first_s, p.end_s, runs, lane, any, get_any);
     for (int at = 0; at < ahead + p.n; at += UP_PAIRS) {
@@ -557,8 +525,6 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         float *to = routed ? a.mid + p.first : a.mid_shared + p.first_s;
         to[(routed ? item - ahead : item) * WARPS] = swiglu(sum * scale, up * scale_up);
     }
-    if (a.route.router && blockIdx.x == gridDim.x - 1 && warp == 0)
-        leave_weights(a, chosen, lane, any);
 }
 
 /* ---- the op ---- */
@@ -677,7 +643,7 @@ static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, c
     if (!one_type(f) || (shared && !one_type(shared)) || (norm && !norm_streams(norm)) ||
         (((uintptr_t)m->h.p & 15) != 0))
         return false;
-    if (route && (route->n_expert > ROUTERS * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
+    if (route && (route->softmax || route->n_expert > 256 || route->n_expert > ROUTERS * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
         return false;
     if (plan_up(c, &f->gate, shared, m->routed ? m->k : 1).depth == 0)
         return false;

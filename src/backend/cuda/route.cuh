@@ -30,6 +30,16 @@ DEV unsigned key_of(float x)
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
+// The scores of the chosen as their weights, rank i on lane i.
+DEV float weights_of(const lg_cu_route &r, float score, int lane)
+{
+    float sum = 0.0f;
+
+    for (int i = 0; i < r.k; i++)
+        sum += __shfl_sync(0xFFFFFFFFu, score, i);
+    return (r.norm ? score / (sum > 0x1p-14f ? sum : 0x1p-14f) : score) * r.scale;
+}
+
 // One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias; n is at
 // most 32 * N.
 template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int row, int lane)

@@ -22,6 +22,36 @@
 
 #include "backend/cuda/gemv.cuh"
 
+#ifndef LG_EARLY_Q
+#define LG_EARLY_Q 40000
+#endif
+#ifndef LG_EARLY_O
+#define LG_EARLY_O 40000
+#endif
+#ifndef LG_EARLY_D
+#define LG_EARLY_D 36000
+#endif
+#ifndef LG_PACE_Q
+#define LG_PACE_Q 99
+#endif
+#ifndef LG_PACE_O
+#define LG_PACE_O 99
+#endif
+#ifndef LG_DOWN_LET
+#define LG_DOWN_LET 1
+#endif
+#ifndef LG_UP_LET
+#define LG_UP_LET 2
+#endif
+#ifndef LG_FIRST_LET
+#define LG_FIRST_LET 1
+#endif
+#ifndef LG_ATT_LET
+#define LG_ATT_LET 1
+#endif
+#ifndef LG_LIN_LET
+#define LG_LIN_LET 0
+#endif
 #ifndef LG_BARS_PROXY
 #define LG_BARS_PROXY 1
 #endif
@@ -563,27 +593,30 @@ DEV unsigned chunks_here(bool any)
  * sums: a float for each 128 columns. stores: of which chunks of 128 columns x + delta, h and the quantised
  * row also go to global memory, for whoever else wants them. Ends with a barrier. Pieces go in pairs, so that
  * one fills the other's pauses. */
-template <int WARPS>
+template <int WARPS, typename Between>
 DEV void norm_in(norm_part<WARPS> &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums,
-                 unsigned stores)
+                 unsigned stores, Between between)
 {
     enum { PIECES = norm_part<WARPS>::PIECES, NEXT = WARPS * NORM_CHUNK }; // columns from piece to piece
     int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK, at = (int)threadIdx.x * 4;
     float square[PIECES], sum;
+    float4 d[PIECES];
 
 #pragma unroll
     for (int j = 0; j < PIECES; j++) {
         int i = at + j * NEXT;
-        float4 d = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        t.v[j] = d;
+        t.v[j] = d[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (i < a.cols) {
             t.v[j] = __ldcg((const float4 *)(a.x + i));
             if (a.delta)
-                d = __ldcg((const float4 *)(a.delta + i));
+                d[j] = __ldcg((const float4 *)(a.delta + i));
         }
-        if (a.delta)
-            t.v[j] = add4(t.v[j], d);
     }
+    between();
+#pragma unroll
+    for (int j = 0; j < PIECES; j++)
+        if (a.delta)
+            t.v[j] = add4(t.v[j], d[j]);
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
         square[j] = squares4(t.v[j]);
@@ -689,12 +722,17 @@ struct row_ring {
         copies_commit();
 #endif
     }
-    // Asks for up to `most` items, while there is room.
-    template <typename Get> __device__ __forceinline__ void fill(int most, Get get)
+    // Asks for up to `most` items, while there is room. pace: so many are under way at most; before the first
+    // turn.
+    template <typename Get> __device__ __forceinline__ void fill(int most, Get get, int pace = RING_MOST)
     {
 #pragma unroll 1
         for (; most > 0 && left > 0 && ahead < depth; most--, left--, ahead++) {
             int i = at + ahead < depth ? at + ahead : at + ahead - depth;
+#if __CUDA_ARCH__ >= 900
+            if (ahead >= pace)
+                bar_wait(bars + (unsigned)(ahead - pace) * 8, 0);
+#endif
             get(slots + (unsigned)(i * slot), bars + (unsigned)i * 8);
             asked();
         }
