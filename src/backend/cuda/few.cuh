@@ -231,6 +231,14 @@ DEV float2 shared_f2(unsigned at)
     return v;
 }
 
+/* v & bits | top, in one instruction: of two constants the compiler makes two. */
+DEV float few_field(unsigned v, unsigned bits, unsigned top)
+{
+    unsigned r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(v), "r"(bits), "r"(top));
+    return __uint_as_float(r);
+}
+
 /* k_scales, with floats made of bits: a number of six bits below 2^23, or (six bits further up) below 2^17.
  */
 DEV void few_k_scales(uint4 w, int run8, float *s, float *m)
@@ -239,8 +247,8 @@ DEV void few_k_scales(uint4 w, int run8, float *s, float *m)
     unsigned lo = bit < 32 ? w.y : bit < 64 ? w.z : w.w, hi = bit < 32 ? w.z : w.w;
     unsigned field = __funnelshift_r(lo, hi, (unsigned)bit & 31u);
 
-    *s = half_bits(w.x & 0xFFFF) * (__uint_as_float((field & 63u) | 0x4B000000u) - 8388608.0f);
-    *m = -half_bits(w.x >> 16) * (__uint_as_float((field & 0xFC0u) | 0x48000000u) - 131072.0f);
+    *s = half_bits(w.x & 0xFFFF) * (few_field(field, 63u, 0x4B000000u) - 8388608.0f);
+    *m = -half_bits(w.x >> 16) * (few_field(field, 0xFC0u, 0x48000000u) - 131072.0f);
 }
 
 /* Codes and scales of a quad as the instruction wants them: lo and hi are the halves of a run, [row][word].
@@ -250,33 +258,41 @@ template <int T> struct few_quad {
     float s[2], m[2]; // Q6_K: the scales of both halves
 };
 
+/* Row r's codes as they are stored: x, the second halves y (Q8_0), two more bits h (Q6_K). */
+template <int T> DEV void few_codes(few_quad<T> &k, int r, uint4 x, uint4 y, uint2 h)
+{
+    const unsigned a[4] = {x.x, x.y, x.z, x.w};
+
+    if (T == LG_Q8_0)
+        k.hi[r][0] = y.x, k.hi[r][1] = y.y, k.hi[r][2] = y.z, k.hi[r][3] = y.w;
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        k.lo[r][w] = a[w];
+        if (T == LG_Q8_0)
+            continue;
+        k.lo[r][w] = a[w] & 0x0F0F0F0F;
+        k.hi[r][w] = a[w] >> 4 & 0x0F0F0F0F;
+        if (T == LG_Q6_K) {
+            k.lo[r][w] |= (h.x >> 2 * w & 0x03030303) << 4;
+            k.hi[r][w] |= (h.y >> 2 * w & 0x03030303) << 4;
+        }
+    }
+}
+
 template <int T> DEV void few_take(few_quad<T> &k, const uint8_t *slot, int lane, int run8)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = lane / 4 + 8 * r, t = lane % 4;
-        uint4 x = *(const uint4 *)(slot + r * 512 + lane * 16);
-        const unsigned a[4] = {x.x, x.y, x.z, x.w};
+        uint4 y = {};
+        uint2 h = {};
         if (T == LG_Q8_0) {
-            uint4 y = *(const uint4 *)(slot + 1024 + r * 512 + lane * 16);
-            k.hi[r][0] = y.x, k.hi[r][1] = y.y, k.hi[r][2] = y.z, k.hi[r][3] = y.w;
+            y = *(const uint4 *)(slot + 1024 + r * 512 + lane * 16);
             k.s[r] = half_bits(*(const unsigned short *)(slot + few_slot<T>::SCALES + row * 8 + t * 2));
         }
-        uint2 h = {};
         if (T == LG_Q6_K)
             h = *(const uint2 *)(slot + few_slot<T>::HIGH + row * 32 + t * 8);
-#pragma unroll
-        for (int w = 0; w < 4; w++) {
-            k.lo[r][w] = a[w];
-            if (T == LG_Q8_0)
-                continue;
-            k.lo[r][w] = a[w] & 0x0F0F0F0F;
-            k.hi[r][w] = a[w] >> 4 & 0x0F0F0F0F;
-            if (T == LG_Q6_K) {
-                k.lo[r][w] |= (h.x >> 2 * w & 0x03030303) << 4;
-                k.hi[r][w] |= (h.y >> 2 * w & 0x03030303) << 4;
-            }
-        }
+        few_codes<T>(k, r, *(const uint4 *)(slot + r * 512 + lane * 16), y, h);
         if (T == LG_Q6_K) {
             const uint8_t *block = slot + few_slot<T>::BLOCK + row * 4;
             float f = half_bits(*(const unsigned *)block >> *(const unsigned *)(block + 64) & 0xFFFF);
@@ -314,11 +330,12 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
                           acc[i]);
         return;
     }
-    few_mma_first(v, k.lo[0][0], k.lo[1][0], k.hi[0][0], k.hi[1][0], b[0], b[4], (int)FEW_ZERO,
+    // b in pairs of neighbours: two words of a load are an operand as they are
+    few_mma_first(v, k.lo[0][0], k.lo[1][0], k.lo[0][1], k.lo[1][1], b[0], b[1], (int)FEW_ZERO,
                   (int)FEW_ZERO);
-#pragma unroll
-    for (int w = 1; w < 4; w++)
-        few_mma(v, k.lo[0][w], k.lo[1][w], k.hi[0][w], k.hi[1][w], b[w], b[4 + w]);
+    few_mma(v, k.lo[0][2], k.lo[1][2], k.lo[0][3], k.lo[1][3], b[2], b[3]);
+    few_mma(v, k.hi[0][0], k.hi[1][0], k.hi[0][1], k.hi[1][1], b[4], b[5]);
+    few_mma(v, k.hi[0][2], k.hi[1][2], k.hi[0][3], k.hi[1][3], b[6], b[7]);
     float2 ds = {};
     if (T != LG_Q8_0)
         ds = shared_f2(at + p.scale + p.sums);
