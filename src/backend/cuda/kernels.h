@@ -211,6 +211,10 @@ int lg_cu_gemm_wgmma(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int 
 int lg_cu_wgmma_tile_rows(const lg_cu *c, const lg_cu_ffn *f);
 void lg_cu_gemm_wgmma_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, float *y,
                           int y_stride, int n_tiles);
+/* moe_stream.cu, from sm_90 on: the experts of up to LG_CU_CODE_ROWS rows of c->acts: entries sorted, results
+ * by entry in c->expert_out. */
+bool lg_cu_stream_takes(const lg_cu *c, const lg_cu_ffn *f);
+void lg_cu_moe_stream(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 /* gemm_int8.cu: the same for up to LG_CU_CODE_ROWS rows of c->acts, groups of lg_cu_int8_tile_rows() */
 bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f);
 int lg_cu_int8_tile_rows(void);

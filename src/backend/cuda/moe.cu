@@ -1,6 +1,6 @@
 /*
  * backend/cuda/moe: the mixture of experts. Few rows: moe_few.cu. More rows: entries are sorted by expert on
- * the device and multiplied tile by tile (gemm_int8.cu, gemm.cu); results lie by entry and are added up here.
+ * the device and multiplied tile by tile (moe_stream.cu, gemm_int8.cu, gemm.cu); results lie by entry and are added up here.
  *
  * Sums run over the shared expert, then the ranks in order.
  */
@@ -56,7 +56,9 @@ void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *m)
         lg_cu_moe_few(c, m);
         return;
     }
-    if (m->routed)
+    if (m->routed && bucket_rows(c, m->h.rows) <= LG_CU_CODE_ROWS && lg_cu_stream_takes(c, m->routed))
+        lg_cu_moe_stream(c, m, m->routed);
+    else if (m->routed)
         run_ffn(c, m, m->routed, false);
     if (m->shared)
         run_ffn(c, m, m->shared, true);

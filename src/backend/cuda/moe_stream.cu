@@ -1,0 +1,474 @@
+/*
+ * backend/cuda/moe_stream: the experts of LG_CU_EXACT_ROWS + 1 to LG_CU_CODE_ROWS rows, from sm_90 on, with
+ * the instruction of few.cuh: most experts are chosen by one to three of the rows, and their weights are to
+ * come as fast as the memory gives them.
+ *
+ * BLOCKS blocks a multiprocessor stay for the whole launch. A block has a range of items (32 columns of gate
+ * and of up, or some rows of down, of a group of at most GROUP rows of an expert), which lie in one expert or
+ * two. Whole rows come through a ring that does not end with an item: a slot is 16, 32 or 64 rows, contiguous
+ * in every plane, so one lane asks for it with a bulk copy a plane (two where gate and up share a slot).
+ *
+ * The eight warps of a block share a slot: kw of them a tile of 16 rows, each every kw-th quad of runs. One
+ * barrier a slot says that its sums are there and that its place is free; while a warp adds those up, the
+ * others go on. Sums do not run in the order of up to LG_CU_EXACT_ROWS rows.
+ */
+#include "backend/cuda/few.cuh"
+
+enum {
+    WARPS = 8,
+    BLOCKS = 3,         // of a multiprocessor
+    BLOCK_SMEM = 76800, // and 1 KiB of the system's: three times in 228 KiB
+    GROUP = LG_CU_FEW_COLS,
+    MOST_PAIRS = GROUP / 2,
+    UP_COLS = 32,
+    UP_TILES = 4, // of an item: two of gate, two of up
+    MOST_DEPTH = 8,
+    PARTS = WARPS * MOST_PAIRS * 32, // sums of a slot: [warp][pair][lane]
+};
+
+/* ---- shared memory ---- */
+
+// One thread's: the slots of the block's items in turn, as they are asked for.
+struct asked_items {
+    const uint8_t *p[2];        // matrices of the expert of `group`
+    int item, end, slot, group; // the next slot of the next item
+};
+
+// The group in turn: its tokens, and the scales of its matrices.
+struct group_now {
+    int first, n, entry[GROUP];
+    float scale[2];
+};
+
+// What is behind the slots: tokens, sums of two slots, sums of an item and a slot, barriers, the group in
+// turn, what is asked for, and a run of zeros.
+struct rooms {
+    unsigned tokens, parts, columns, bars, group, asked, zeros, bytes;
+};
+
+// Bytes of a row in each plane.
+struct row_planes {
+    unsigned codes, high, scales, block;
+};
+
+// How a matrix goes through slots.
+struct stream_plan {
+    int kw, tiles, quads;          // warps of a tile, tiles of a slot; quads of a row for each warp
+    int depth, slot, slots, items; // slots; bytes of one; slots of an item, items of a group
+    rooms room;
+    row_planes row;
+};
+
+struct stream_args {
+    lg_cu_mat m[2]; // gate and up; or down
+    stream_plan plan;
+    lg_cu_acts in;  // by row; of down: by sorted entry
+    lg_cu_acts mid; // of gate and up: by sorted entry
+    float *out;     // of down: by entry
+    const lg_cu_group *group;
+    const int *n_group;
+    const int32_t *entry;
+    int k;
+};
+
+/* ---- weights ---- */
+
+// n rows of a matrix from `row` on, to row `to_row` of a slot of `rows` rows.
+template <int T>
+DEV void copy_planes(unsigned to, int rows, int to_row, const lg_cu_mat &m, const row_planes &b,
+                     const uint8_t *p, int row, int n, unsigned bar)
+{
+    unsigned all = (unsigned)rows, at = (unsigned)to_row, u = (unsigned)n;
+    size_t first = (size_t)row;
+
+    copy_range(to + at * b.codes, p + first * b.codes, u * b.codes, bar, 0);
+    to += all * b.codes;
+    if (T == LG_Q6_K) {
+        copy_range(to + at * b.high, p + m.at[0] + first * b.high, u * b.high, bar, 0);
+        to += all * b.high;
+    }
+    copy_range(to + at * b.scales, p + m.at[T == LG_Q6_K ? 1 : 0] + first * b.scales, u * b.scales, bar, 0);
+    to += all * b.scales;
+    if (T == LG_Q6_K)
+        copy_range(to + at * b.block, p + m.at[2] + first * b.block, u * b.block, bar, 0);
+}
+
+// One thread: the next slot, if there is one, to `to`.
+template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, unsigned to, unsigned bar)
+{
+    int rows = a.plan.tiles * TILE_ROWS;
+
+    if (s.item == s.end)
+        return;
+    if (s.group != s.item / a.plan.items) {
+        s.group = s.item / a.plan.items;
+        int expert = __ldcg(&a.group[s.group].expert);
+        s.p[0] = matrix_at(a.m[0], expert);
+        s.p[1] = UP ? matrix_at(a.m[1], expert) : NULL;
+    }
+    int within = s.item - s.group * a.plan.items;
+    bar_expect(bar, (unsigned)a.plan.slot);
+    if (UP) { // 32 rows of gate, then 32 of up, in slots of 16, 32 or 64
+        int n = min(rows, (int)UP_COLS);
+#pragma unroll 1
+        for (int r = 0; r < rows; r += n) {
+            int at = s.slot * rows + r, up = at >= UP_COLS;
+            copy_planes<T>(to, rows, r, a.m[up], a.plan.row, s.p[up],
+                           within * UP_COLS + (at & (UP_COLS - 1)), n, bar);
+        }
+    } else {
+        copy_planes<T>(to, rows, 0, a.m[0], a.plan.row, s.p[0], within * rows, rows, bar);
+    }
+    if (++s.slot == a.plan.slots) {
+        s.slot = 0;
+        s.item++;
+    }
+    if (s.item == s.end)
+        let_next();
+}
+
+/* ---- products ---- */
+
+// Where the lane's part of its warp's first quad is: offsets in a slot, and addresses of tokens. Lanes beside
+// the diagonal read zeros, all the time.
+template <int T> struct lane_place {
+    unsigned codes, high, scales, block, q, meta;
+    int run8;
+    bool mine; // on the diagonal
+};
+
+template <int T> DEV lane_place<T> lane_place_of(const stream_args &a, unsigned base)
+{
+    int lane = threadIdx.x % 32, warp = warp_index(), g = lane / 4, t = lane % 4;
+    int n_in = a.m[0].n_in, part = warp & (a.plan.kw - 1), run = 4 * part + t;
+    unsigned tokens = base + a.plan.room.tokens;
+    unsigned rows = (unsigned)(a.plan.tiles * TILE_ROWS), row = (unsigned)(warp / a.plan.kw * TILE_ROWS + g);
+    const row_planes &b = a.plan.row;
+    lane_place<T> p;
+
+    p.codes = row * b.codes + (unsigned)run * 16;
+    p.high = rows * b.codes + row * b.high + (unsigned)run * 8;
+    p.scales = rows * (b.codes + b.high) + row * b.scales + (unsigned)(T == LG_Q4_K ? run / 8 * 16 : run * 2);
+    p.block = rows * (b.codes + b.high + b.scales) + row * b.block + (unsigned)(run / 8 * 2);
+    p.mine = g / 2 == t;
+    p.q = p.mine ? tokens + (unsigned)((g & 1) * (n_in + 16) + run * 32) : base + a.plan.room.zeros;
+    p.meta = tokens + (unsigned)run * 8;
+    p.run8 = run & 7;
+    return p;
+}
+
+template <int T>
+DEV void take_quad(few_quad<T> &k, const uint8_t *slot, const lane_place<T> &p, const row_planes &b)
+{
+#pragma unroll
+    for (unsigned r = 0; r < 2; r++) {
+        const uint8_t *codes = slot + p.codes + 8 * r * b.codes, *scales = slot + p.scales + 8 * r * b.scales;
+        uint4 y = {};
+        uint2 h = {};
+        if (T == LG_Q8_0)
+            y = *(const uint4 *)(codes + b.codes / 2);
+        if (T == LG_Q6_K)
+            h = *(const uint2 *)(slot + p.high + 8 * r * b.high);
+        few_codes<T>(k, (int)r, *(const uint4 *)codes, y, h);
+        if (T == LG_Q4_K) {
+            few_k_scales(*(const uint4 *)scales, p.run8, &k.s[r], &k.m[r]);
+        } else {
+            unsigned s = *(const unsigned short *)scales;
+            k.s[r] = half_bits(s);
+            if (T == LG_Q6_K) {
+                float f = half_bits(*(const unsigned short *)(slot + p.block + 8 * r * b.block));
+                k.s[r] = f * (float)(int8_t)(s & 0xFF);
+                k.m[r] = f * (float)(int8_t)(s >> 8);
+            }
+        }
+    }
+}
+
+DEV void shared_run(unsigned (&b)[8], unsigned at)
+{
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%8];\n\t"
+                 "ld.shared.v4.u32 {%4, %5, %6, %7}, [%8 + 16];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]), "=r"(b[4]), "=r"(b[5]), "=r"(b[6]),
+                   "=r"(b[7])
+                 : "r"(at));
+}
+
+// The warp's quads of a slot times its tokens.
+template <int T, int PAIRS>
+DEV void slot_products(float (&acc)[PAIRS][4], const stream_args &a, const uint8_t *slot, lane_place<T> p)
+{
+    int n_in = a.m[0].n_in;
+    unsigned kw = (unsigned)a.plan.kw, pair = pair_bytes<T>(n_in), q_pair = p.mine ? pair : 0,
+             q_next = p.mine ? kw * 128 : 0;
+    const pair_planes plane = planes_of(n_in);
+
+#pragma unroll 1
+    for (int n = a.plan.quads; n > 0; n--) {
+        few_quad<T> k;
+        take_quad<T>(k, slot, p, a.plan.row);
+#pragma unroll
+        for (int c = 0; c < PAIRS; c++) {
+            unsigned b[8];
+            shared_run(b, p.q + (unsigned)c * q_pair);
+            few_dot<T>(acc[c], k, b, p.meta + (unsigned)c * pair, plane);
+        }
+        p.codes += kw * 64;
+        p.high += kw * 32;
+        p.scales += kw * 8;
+        p.block += kw;
+        p.q += q_next;
+        p.meta += kw * 32;
+    }
+}
+
+/* ---- the kernel ---- */
+
+// The slot in turn, and its barrier's parity.
+struct ring_place {
+    int at, parity;
+};
+
+// The sums of an item, of which the last tile is before `end`: silu(gate) * up, quantised.
+DEV void put_columns(const stream_args &a, const uint8_t *smem, int item, int end)
+{
+    const group_now &g = *(const group_now *)(smem + a.plan.room.group);
+    int lane = threadIdx.x % 32, token = WARPS - 1 - (int)threadIdx.x / 32, ring = UP_TILES + a.plan.tiles;
+    int ffn = a.m[0].n_out, gate = end - UP_TILES + lane / 16, up = gate + UP_TILES / 2;
+
+    if (token >= g.n)
+        return;
+    gate += gate < 0 ? ring : 0;
+    up += up < 0 ? ring : 0;
+    const float *v = (const float *)(smem + a.plan.room.columns) + token * ring * TILE_ROWS + lane % 16;
+    float x = v[gate * TILE_ROWS] * g.scale[0], y = v[up * TILE_ROWS] * g.scale[1];
+    size_t line = (size_t)(g.first + token);
+    store_run(a.mid.q + line * (size_t)ffn, a.mid.meta + line * (size_t)(ffn / 32), item, lane, silu(x) * y);
+}
+
+// What the warps left of a slot, in order of the warps of a tile: a warp a (tile, pair).
+template <int PAIRS, typename Put>
+DEV void join_parts(const stream_args &a, const float *part, unsigned count, Put put)
+{
+    int lane = threadIdx.x % 32, jobs = a.plan.tiles * PAIRS;
+    int job = (int)((threadIdx.x / 32 - count * (unsigned)jobs) % WARPS), tile = job / PAIRS, c = job % PAIRS;
+
+    if (job >= jobs)
+        return;
+    part += (tile * a.plan.kw * PAIRS + c) * 32 + lane;
+    float v[WARPS], sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        v[i] = i < a.plan.kw ? part[i * PAIRS * 32] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++)
+        sum += v[i];
+    put(tile, lane / 4 + lane % 4 / 2 * 8, 2 * c + lane % 2, sum);
+}
+
+// Items [from, to) of the group in turn.
+template <int T, bool UP, int PAIRS>
+DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int from, int to)
+{
+    const rooms &room = a.plan.room;
+    const group_now &g = *(const group_now *)(smem + room.group);
+    int lane = threadIdx.x % 32, warp = warp_index(), tiles = a.plan.tiles, ring = UP_TILES + tiles;
+    int first = from * a.plan.slots, n = to * a.plan.slots - first, column = 0; // of the slot's first tile
+    unsigned base = shared_at(smem);
+    const lane_place<T> place = lane_place_of<T>(a, base);
+    float *columns = (float *)(smem + room.columns);
+
+#pragma unroll 1
+    for (int i = 0; i < n; i++) {
+        float acc[PAIRS][4] = {}, *part = (float *)(smem + room.parts) + (i & 1) * PARTS;
+        unsigned bar = base + room.bars + (unsigned)s.at * 8, slot = base + (unsigned)(s.at * a.plan.slot);
+        bar_wait(bar, (unsigned)s.parity);
+        slot_products<T, PAIRS>(acc, a, smem + s.at * a.plan.slot, place);
+#pragma unroll
+        for (int c = 0; c < PAIRS; c++) {
+            float sum;
+            sums_of<4>(acc[c], 4, lane, &sum);
+            part[(warp * PAIRS + c) * 32 + lane] = sum;
+        }
+        __syncthreads(); // sums are there, and all have read the slot
+        if (threadIdx.x == 0)
+            ask<T, UP>(a, *(asked_items *)(smem + room.asked), slot, bar);
+        join_parts<PAIRS>(a, part, (unsigned)i, [&](int tile, int row, int token, float sum) {
+            if (UP)
+                columns[(token * ring + column + tile) * TILE_ROWS + row] = sum;
+            else if (token < g.n)
+                a.out[(size_t)g.entry[token] * (size_t)a.m[0].n_out +
+                      (size_t)(((first + i) * tiles + tile) * TILE_ROWS + row)] = sum * g.scale[0];
+        });
+        if (UP && i > 0 && i * tiles % UP_TILES == 0)
+            put_columns(a, smem, (first + i) * tiles / UP_TILES - 1, column);
+        if (UP)
+            column = column + tiles == ring ? 0 : column + tiles;
+        if (++s.at == a.plan.depth) {
+            s.at = 0;
+            s.parity ^= 1;
+        }
+    }
+    __syncthreads();
+    if (UP)
+        put_columns(a, smem, to - 1, column);
+}
+
+// The whole block: a group with its tokens becomes the one in turn.
+template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *smem, int group)
+{
+    group_now &now = *(group_now *)(smem + a.plan.room.group);
+    int4 w = __ldcg((const int4 *)&a.group[group]);
+    const lg_cu_group g = {w.x, w.y, w.z, 0};
+
+    __syncthreads(); // nobody needs the one before
+    if ((int)threadIdx.x < g.n)
+        now.entry[threadIdx.x] = __ldcg(&a.entry[g.first + (int)threadIdx.x]);
+    if (threadIdx.x == 0) {
+        now.first = g.first;
+        now.n = g.n;
+        now.scale[0] = matrix_scale(a.m[0], g.expert);
+        now.scale[1] = UP ? matrix_scale(a.m[1], g.expert) : 0.0f;
+    }
+    copy_tokens<T>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n, [&](int token) {
+        return UP ? __ldcg(&a.entry[g.first + token]) / a.k : g.first + token;
+    });
+    __syncthreads();
+}
+
+template <int T, bool UP>
+static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
+    moe_stream_kernel(__grid_constant__ const stream_args a)
+{
+    extern __shared__ __align__(128) uint8_t smem[]; // slots, then rooms
+    const rooms &room = a.plan.room;
+    int items = a.plan.items;
+    unsigned base = shared_at(smem);
+    ring_place s = {};
+
+    if (threadIdx.x < 8)
+        ((int *)(smem + room.zeros))[threadIdx.x] = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < a.plan.depth; i++)
+            bar_init(base + room.bars + (unsigned)i * 8);
+        bars_ready();
+    }
+    __syncthreads();
+    // down's weights need the groups alone, which are older than the kernel before
+    if (UP)
+        wait_for_last();
+    unsigned total = (unsigned)(__ldcg(a.n_group) * items);
+    int first = (int)(total * blockIdx.x / gridDim.x), end = (int)(total * (blockIdx.x + 1) / gridDim.x);
+    asked_items &asked = *(asked_items *)(smem + room.asked);
+    if (threadIdx.x == 0) {
+        asked = {{NULL, NULL}, first, end, 0, -1};
+        for (int i = 0; i < a.plan.depth; i++)
+            ask<T, UP>(a, asked, base + (unsigned)(i * a.plan.slot), base + room.bars + (unsigned)i * 8);
+    }
+    if (!UP)
+        wait_for_last();
+#pragma unroll 1
+    for (__syncthreads(); first < asked.end;) { // not in a register
+        int group = first / items, from = first - group * items;
+        int to = min(asked.end - group * items, items);
+        next_group<T, UP>(a, smem, group);
+        if (((const group_now *)(smem + room.group))->n <= 2)
+            group_items<T, UP, 1>(a, smem, s, from, to);
+        else
+            group_items<T, UP, MOST_PAIRS>(a, smem, s, from, to);
+        first += to - from;
+    }
+}
+
+/* ---- launches ---- */
+
+template <int T> static rooms rooms_of(int slots, int n_in, int tiles)
+{
+    rooms r;
+
+    r.tokens = (unsigned)slots;
+    r.parts = r.tokens + MOST_PAIRS * pair_bytes<T>(n_in);
+    r.columns = r.parts + 2 * PARTS * 4;
+    r.bars = r.columns + (unsigned)(GROUP * (UP_TILES + tiles) * TILE_ROWS * 4);
+    r.group = r.bars + MOST_DEPTH * 8;
+    r.asked = r.group + (unsigned)sizeof(group_now);
+    r.zeros = r.asked + (unsigned)sizeof(asked_items);
+    r.bytes = r.zeros + 32;
+    return r;
+}
+
+// The most rows a slot that leave room for three slots, or for two.
+template <int T> static bool plan_type(const lg_cu_mat *m, bool up, stream_plan *p)
+{
+    unsigned n = (unsigned)m->n_in;
+    const row_planes row = {T == LG_Q8_0 ? n : n / 2, T == LG_Q6_K ? n / 4 : 0, n / 16,
+                            T == LG_Q6_K ? n / 128 : 0};
+    int bytes = (int)(row.codes + row.high + row.scales + row.block);
+
+    p->depth = 0;
+    for (int kw = 2; kw <= WARPS && p->depth < 3; kw *= 2) {
+        int tiles = WARPS / kw, rows = tiles * TILE_ROWS, slot = rows * bytes;
+        int depth = (BLOCK_SMEM - (int)rooms_of<T>(0, m->n_in, tiles).bytes) / slot;
+        if (m->n_in / 128 % kw || m->n_out % (up ? (int)UP_COLS : rows) || depth < 2)
+            continue;
+        depth = depth < MOST_DEPTH ? depth : (int)MOST_DEPTH;
+        *p = {kw, tiles, m->n_in / 128 / kw, depth, slot, up ? UP_TILES / tiles : 1,
+              m->n_out / (up ? (int)UP_COLS : rows), rooms_of<T>(depth * slot, m->n_in, tiles), row};
+    }
+    return p->depth > 0;
+}
+
+static bool plan_of(const lg_cu_mat *m, bool up, stream_plan *p)
+{
+    if (m->n_in % 256)
+        return false;
+    switch (m->type) {
+    case LG_Q8_0: return plan_type<LG_Q8_0>(m, up, p);
+    case LG_Q4_K: return plan_type<LG_Q4_K>(m, up, p);
+    case LG_Q6_K: return plan_type<LG_Q6_K>(m, up, p);
+    default: return false;
+    }
+}
+
+bool lg_cu_stream_takes(const lg_cu *c, const lg_cu_ffn *f)
+{
+    stream_plan up, down;
+
+    return c->arch >= 90 && c->smem >= BLOCK_SMEM && f->gate.type == f->up.type &&
+           plan_of(&f->gate, true, &up) && plan_of(&f->down, false, &down);
+}
+
+template <int T, bool UP> static void run(lg_cu *c, stream_args &a)
+{
+    auto kernel = moe_stream_kernel<T, UP>;
+
+    if (!plan_type<T>(&a.m[0], UP, &a.plan))
+        return;
+    share_sm(c, kernel, a.plan.room.bytes);
+    launch(c, kernel, dim3((unsigned)(BLOCKS * c->sms)), 32 * WARPS, a.plan.room.bytes, a);
+}
+
+template <bool UP> static void run_type(lg_cu *c, stream_args &a)
+{
+    switch (a.m[0].type) {
+    case LG_Q8_0: run<LG_Q8_0, UP>(c, a); break;
+    case LG_Q4_K: run<LG_Q4_K, UP>(c, a); break;
+    default: run<LG_Q6_K, UP>(c, a); break;
+    }
+}
+
+void lg_cu_moe_stream(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
+{
+    stream_args a = {};
+
+    lg_cu_sort_entries(c, m, GROUP);
+    take_groups(&a, c, m->k);
+    a.m[0] = f->gate;
+    a.m[1] = f->up;
+    a.in = c->acts;
+    a.mid = c->mid;
+    run_type<true>(c, a);
+    a.m[0] = f->down;
+    a.in = c->mid;
+    a.out = c->expert_out;
+    run_type<false>(c, a);
+}
