@@ -70,24 +70,41 @@ template <typename... Params> static void share_sm(lg_cu *c, void (*kernel)(Para
         c->error = e;
 }
 
+/* cluster: blocks of a cluster, along x; 1: none. */
 template <typename... Params, typename... Args>
-static void launch(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, size_t smem, Args... args)
+static void launch_clusters(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, size_t smem, int cluster,
+                            Args... args)
 {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attr[1];
+    cudaLaunchAttribute attr[2];
+    int n = 0;
 
     config.gridDim = grid;
     config.blockDim = dim3((unsigned)threads);
     config.dynamicSmemBytes = smem;
     config.stream = c->stream;
-    attr[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[0].val.programmaticStreamSerializationAllowed = 1;
+    if (c->pdl && !c->uneven) {
+        attr[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[n++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+        attr[n].id = cudaLaunchAttributeClusterDimension;
+        attr[n].val.clusterDim.x = (unsigned)cluster;
+        attr[n].val.clusterDim.y = attr[n].val.clusterDim.z = 1;
+        n++;
+    }
     config.attrs = attr;
-    config.numAttrs = c->pdl && !c->uneven ? 1 : 0;
+    config.numAttrs = (unsigned)n;
     c->uneven = false;
     cudaError_t e = cudaLaunchKernelEx(&config, kernel, Params(args)...);
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;
+}
+
+template <typename... Params, typename... Args>
+static void launch(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, size_t smem, Args... args)
+{
+    launch_clusters(c, kernel, grid, threads, smem, 1, args...);
 }
 
 static inline int ceil_div(int64_t a, int64_t b)

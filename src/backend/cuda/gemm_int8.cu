@@ -7,6 +7,9 @@
  * or a quarter of the runs; one instruction is a run's 32 products, exact, and its sum is scaled into f32.
  * Warps that share rows are added up at the end, in order.
  *
+ * Where a product of all rows has few blocks, a cluster of them shares the inputs and adds up through shared
+ * memory. Such a product asks for its first weights before the kernel before it is done.
+ *
  * Gate and up: a warp's rows are 8 of gate and the same 8 of up, so a block ends with one run of 32 columns
  * of silu(gate) * up, quantised for down. 16-byte chunks are swizzled by the row: no bank is met twice.
  *
@@ -19,7 +22,8 @@ enum {
     ROWS = 64,      // weight rows of a block, at most
     STAGE_RUNS = 8, // 256 inputs
     STAGES = 3,
-    CODE_BYTES = 128 // of 8 runs of 4 bits in a row
+    CODE_BYTES = 128, // of 8 runs of 4 bits in a row
+    MOST_CLUSTER = 8
 };
 enum mode { PLAIN, GATE_UP, DOWN };
 
@@ -35,6 +39,7 @@ struct int8_args {
     int8_t *mid_q; // GATE_UP
     int4 *mid_meta;
     int rows;
+    int cluster; // blocks that share the inputs
 };
 
 struct place {
@@ -142,7 +147,7 @@ template <int T, int MODE, int NT> struct copies {
         to_q = s.q + (unsigned)(tok * 256 + ((c ^ (tok & 7)) << 4));
         to_meta = s.meta + (unsigned)(((c - 16) * 8 * NT + tok) * 8);
     }
-    __device__ __forceinline__ void copy(const areas &s, int stage, unsigned smem) const
+    __device__ __forceinline__ void copy_weights(const areas &s, int stage, unsigned smem) const
     {
 #pragma unroll
         for (int i = 0; i < 2; i++)
@@ -156,6 +161,9 @@ template <int T, int MODE, int NT> struct copies {
             copy16(smem + to_second, second + stage * 64);
         if (scales)
             copy16(smem + to_scales, scales + stage * 16);
+    }
+    __device__ __forceinline__ void copy_tokens(int stage, unsigned smem) const
+    {
 #pragma unroll
         for (int i = 0; i < NT; i++)
             if (i < n) {
@@ -315,44 +323,80 @@ DEV float total_at(const float *part, int parts, int rows, int stride, int r, in
     return v;
 }
 
-template <int MODE>
-DEV void put_results(const int8_args &a, int p, const place &at, const float *part, int rows, int stride)
+// This block is `rank` of `n` that share the results; get(row, token) has a sum.
+template <int MODE, typename Get>
+DEV void put_results(const int8_args &a, int p, const place &at, int rows, int rank, int n, Get get)
 {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, parts = WARPS * 16 / rows;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const lg_cu_mat &m = a.part[p].w;
     float scale = matrix_scale(m, at.expert);
 
     if (MODE == GATE_UP) { // a warp a token: 32 columns, one run
         float up_scale = matrix_scale(a.part[1].w, at.expert);
         int r = lane / 8 * 16 + lane % 8;
-        for (int tok = warp; tok < at.n; tok += WARPS) {
-            float v = silu(total_at(part, parts, rows, stride, r, tok) * scale) *
-                      (total_at(part, parts, rows, stride, r + 8, tok) * up_scale);
+        for (int tok = warp * n + rank; tok < at.n; tok += WARPS * n) {
+            float v = silu(get(r, tok) * scale) * (get(r + 8, tok) * up_scale);
             size_t line = (size_t)(at.first + tok);
             store_run(a.mid_q + line * (size_t)m.n_out, a.mid_meta + line * (size_t)(m.n_out / 32),
                       at.row0 / 32, lane, v);
         }
     } else {
-        for (int i = threadIdx.x; i < at.n * rows; i += 32 * WARPS) {
+        for (int i = (int)threadIdx.x + 32 * WARPS * rank; i < at.n * rows; i += 32 * WARPS * n) {
             int tok = i / rows, r = i % rows;
             size_t line = (size_t)(a.group && MODE == DOWN ? a.entry[at.first + tok] : at.first + tok);
             if (at.row0 + r < m.n_out)
-                a.part[p].y[line * (size_t)a.part[p].y_stride + (size_t)(at.row0 + r)] =
-                    total_at(part, parts, rows, stride, r, tok) * scale;
+                a.part[p].y[line * (size_t)a.part[p].y_stride + (size_t)(at.row0 + r)] = get(r, tok) * scale;
         }
     }
 }
 
+/* ---- a cluster ---- */
+
+DEV unsigned cluster_rank(void)
+{
+    unsigned r = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+#endif
+    return r;
+}
+
+// All threads of all blocks of the cluster; what they wrote to shared memory before is seen by all behind it.
+DEV void cluster_meet(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+#endif
+}
+
+// The float at this block's shared address `at` in block `rank`.
+DEV float float_of(unsigned at, unsigned rank)
+{
+    float v = 0.0f;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .u32 a;\n\tmapa.shared::cluster.u32 a, %1, %2;\n\t"
+                 "ld.shared::cluster.f32 %0, [a];\n\t}"
+                 : "=f"(v)
+                 : "r"(at), "r"(rank)
+                 : "memory");
+#endif
+    return v;
+}
+
 /* ---- the kernel ---- */
 
-template <int T, int MODE, int NT, int ROW_WARPS>
-DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *smem, float2 *scales)
+// ready() is called when the first weights are under way: it waits for the tokens and says how many they are.
+template <int T, int MODE, int NT, int ROW_WARPS, bool CLUSTERS, typename Ready>
+DEV void block_products(const int8_args &a, int p, place at, uint8_t *smem, float2 *scales, Ready ready)
 {
     enum { ROWS_HERE = 16 * ROW_WARPS, RUNS = STAGE_RUNS * ROW_WARPS / WARPS };
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rows = ROWS_HERE, g = lane / 4, t = lane % 4;
     int r = warp % ROW_WARPS * 16, k_part = warp / ROW_WARPS, first = k_part * RUNS;
     const lg_cu_mat &m = a.part[p].w;
-    int n_in = m.n_in, stages = n_in / (32 * STAGE_RUNS);
+    int n_in = m.n_in, all = n_in / (32 * STAGE_RUNS);
+    int rank = CLUSTERS ? (int)cluster_rank() : 0, blocks = CLUSTERS ? a.cluster : 1;
+    int stage0 = all * rank / blocks, stages = all * (rank + 1) / blocks - stage0;
     areas s = areas_of<T>(rows, 8 * NT);
     unsigned base = (unsigned)__cvta_generic_to_shared(smem);
     float acc[NT][4] = {};
@@ -362,12 +406,15 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
     int d_row;
     const lg_cu_mat &d_mat = matrix_of<MODE>(a, p, r + (lane >> 1), at.row0, &d_row);
     const unsigned short *d_at = (const unsigned short *)(matrix_at(d_mat, at.expert) + d_mat.at[2]) +
-                                 (size_t)d_row * (size_t)(n_in / 256);
+                                 (size_t)d_row * (size_t)(n_in / 256) + (size_t)stage0;
     unsigned d_next = T == LG_Q6_K ? __ldg(d_at) : 0;
 
-    auto load = [&](int stage) {
+    auto load = [&](int stage, bool weights) {
+        unsigned to = base + (unsigned)(stage % STAGES) * s.bytes;
+        if (stage < stages && weights)
+            in.copy_weights(s, stage0 + stage, to);
         if (stage < stages)
-            in.copy(s, stage, base + (unsigned)(stage % STAGES) * s.bytes);
+            in.copy_tokens(stage0 + stage, to);
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
 
@@ -379,17 +426,25 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
         s.second + (unsigned)((r + g) * 64 + ((g >> 1 & 3) << 4)),
     };
     in.weights(a, s, p, at, rows);
-    in.tokens(a, s, at, n_in);
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++)
-        load(i);
+        if (i < stages)
+            in.copy_weights(s, stage0 + i, base + (unsigned)i * s.bytes);
+    at.n = ready();
+    if (at.n > 0)
+        in.tokens(a, s, at, n_in);
+    else
+        stages = 0;
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; i++)
+        load(i, false);
     for (int stage = 0; stage < stages; stage++) {
         float d6 = half_bits(d_next);
         if (T == LG_Q6_K && stage + 1 < stages)
             d_next = __ldg(d_at + stage + 1);
         wait_stages<STAGES - 2>();
         __syncthreads(); // this stage is here; the one before has been used by all
-        load(stage + STAGES - 1);
+        load(stage + STAGES - 1, true);
         unsigned now = (unsigned)(stage % STAGES) * s.bytes;
         places p_now = {now + p0.codes, now + p0.q, now + p0.meta, now + p0.high};
         decode_scales<T, RUNS>(smem + now + s.scales + r * 16, first, lane, d6, mine);
@@ -412,46 +467,63 @@ DEV void block_products(const int8_args &a, int p, const place &at, uint8_t *sme
         to[8 * stride + 8 * j + 1] = acc[j][3];
     }
     __syncthreads();
-    put_results<MODE>(a, p, at, part, rows, stride);
+    int parts = WARPS * 16 / rows;
+    if (blocks == 1) {
+        put_results<MODE>(a, p, at, rows, 0, 1,
+                          [&](int row, int tok) { return total_at(part, parts, rows, stride, row, tok); });
+        return;
+    }
+    for (int i = threadIdx.x; i < rows * 8 * NT; i += 32 * WARPS) { // each in place, by one thread
+        int row = i / (8 * NT), tok = i % (8 * NT);
+        part[row * stride + tok] = total_at(part, parts, rows, stride, row, tok);
+    }
+    cluster_meet();
+    put_results<MODE>(a, p, at, rows, rank, blocks, [&](int row, int tok) {
+        float v = 0.0f;
+        for (int i = 0; i < blocks; i++)
+            v += float_of(base + (unsigned)(row * stride + tok) * 4, (unsigned)i);
+        return v;
+    });
+    cluster_meet(); // nobody ends while others read
 }
 
-// A block (weight rows, group).
-template <int T, int MODE, bool GROUPED, int ROW_WARPS>
-static __global__ void __launch_bounds__(32 * WARPS, GROUPED ? 4 : 2)
+static constexpr int blocks_of(int mode, int nt)
+{
+    return nt == 0 ? 4 : mode == PLAIN && nt == 4 ? 3 : 2;
+}
+
+// A block (weight rows, group), or a cluster of them for all rows. NT: eights of tokens; 0: groups.
+template <int T, int MODE, int NT, int ROW_WARPS>
+static __global__ void __launch_bounds__(32 * WARPS, blocks_of(MODE, NT))
     int8_kernel(__grid_constant__ const int8_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(128) uint8_t smem[];
     __shared__ __align__(16) float2 scales[WARPS * (STAGE_RUNS / 2) * 16];
-    int block = blockIdx.x, p = 0;
-    place at;
+    int block = NT == 0 ? (int)blockIdx.x : (int)blockIdx.x / a.cluster, p = 0;
+    place at = {};
 
     if (MODE == PLAIN)
         while (p + 1 < a.n_parts && block >= a.part[p + 1].first_group)
             p++;
     at.row0 = MODE == GATE_UP ? block * 32 : (block - a.part[p].first_group) * 16 * ROW_WARPS;
-    pdl_wait();
-    if (GROUPED) {
+    if constexpr (NT == 0) {
+        pdl_wait();
         if ((int)blockIdx.y >= *a.n_group)
             return;
         lg_cu_group g = a.group[blockIdx.y];
         at.expert = g.expert;
         at.first = g.first;
-        at.n = g.n;
-        if (at.n <= 8)
-            block_products<T, MODE, 1, ROW_WARPS>(a, p, at, smem, scales);
+        auto ready = [&] { return g.n; };
+        if (g.n <= 8)
+            block_products<T, MODE, 1, ROW_WARPS, false>(a, p, at, smem, scales, ready);
         else
-            block_products<T, MODE, 2, ROW_WARPS>(a, p, at, smem, scales);
-        return;
+            block_products<T, MODE, 2, ROW_WARPS, false>(a, p, at, smem, scales, ready);
+    } else {
+        block_products<T, MODE, NT, ROW_WARPS, true>(a, p, at, smem, scales, [&] {
+            pdl_wait();
+            return step_rows(step, a.rows);
+        });
     }
-    at.expert = 0;
-    at.first = 0;
-    at.n = step_rows(step, a.rows);
-    if (at.n <= 0)
-        return;
-    if (at.n <= 32)
-        block_products<T, MODE, 4, ROW_WARPS>(a, p, at, smem, scales);
-    else
-        block_products<T, MODE, 8, ROW_WARPS>(a, p, at, smem, scales);
 }
 
 /* ---- launches ---- */
@@ -466,26 +538,40 @@ template <int T> static size_t smem_bytes(int rows, int tokens)
     return STAGES * stage > part ? STAGES * stage : part;
 }
 
-template <int T, int MODE, bool GROUPED, int ROW_WARPS>
-static void run(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
+// With clusters where there are any; the grid's x is a multiple of them.
+template <int T, int MODE, int NT, int ROW_WARPS>
+static void run(lg_cu *c, int8_args &a, dim3 grid, int tokens)
 {
     size_t smem = smem_bytes<T>(16 * ROW_WARPS, tokens);
-    auto kernel = int8_kernel<T, MODE, GROUPED, ROW_WARPS>;
-    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    auto kernel = int8_kernel<T, MODE, NT, ROW_WARPS>;
+    int room = c->sms * blocks_of(MODE, NT) / (int)grid.x, stages = a.part[0].w.n_in / (32 * STAGE_RUNS);
 
-    if (e != cudaSuccess && c->error == cudaSuccess)
-        c->error = e;
-    launch(c, kernel, grid, 32 * WARPS, smem, a, c->step);
+    a.cluster = 1;
+    while (NT > 0 && c->arch >= 90 && a.cluster < MOST_CLUSTER && 2 * a.cluster <= room &&
+           4 * a.cluster <= stages)
+        a.cluster *= 2;
+    grid.x *= (unsigned)a.cluster;
+    share_sm(c, kernel, smem);
+    launch_clusters(c, kernel, grid, 32 * WARPS, smem, a.cluster, a, c->step);
 }
 
-template <int MODE, bool GROUPED, int ROW_WARPS>
-static void run_type(lg_cu *c, const int8_args &a, dim3 grid, int tokens)
+template <int MODE, int NT, int ROW_WARPS>
+static void run_type(lg_cu *c, int8_args &a, dim3 grid, int tokens)
 {
     switch (a.part[0].w.type) {
-    case LG_Q8_0: run<LG_Q8_0, MODE, GROUPED, ROW_WARPS>(c, a, grid, tokens); break;
-    case LG_Q4_K: run<LG_Q4_K, MODE, GROUPED, ROW_WARPS>(c, a, grid, tokens); break;
-    default: run<LG_Q6_K, MODE, GROUPED, ROW_WARPS>(c, a, grid, tokens); break;
+    case LG_Q8_0: run<LG_Q8_0, MODE, NT, ROW_WARPS>(c, a, grid, tokens); break;
+    case LG_Q4_K: run<LG_Q4_K, MODE, NT, ROW_WARPS>(c, a, grid, tokens); break;
+    default: run<LG_Q6_K, MODE, NT, ROW_WARPS>(c, a, grid, tokens); break;
     }
+}
+
+// All rows.
+template <int MODE, int ROW_WARPS> static void run_all(lg_cu *c, int8_args &a, dim3 grid, int tokens)
+{
+    if (tokens <= 32)
+        run_type<MODE, 4, ROW_WARPS>(c, a, grid, tokens);
+    else
+        run_type<MODE, 8, ROW_WARPS>(c, a, grid, tokens);
 }
 
 // Parts that share their input: blocks of 32 rows, so that there are enough of them.
@@ -497,7 +583,7 @@ static void run_plain(lg_cu *c, int8_args &a, int tokens)
         a.part[p].first_group = blocks;
         blocks += ceil_div(a.part[p].w.n_out, 32);
     }
-    run_type<PLAIN, false, 2>(c, a, dim3((unsigned)blocks), tokens);
+    run_all<PLAIN, 2>(c, a, dim3((unsigned)blocks), tokens);
 }
 
 static bool takes(const lg_cu_mat *m)
@@ -557,9 +643,9 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
         take_groups(&a, c, m->k);
     dim3 grid((unsigned)ceil_div(f->gate.n_out, 32), dense ? 1u : (unsigned)n_tiles);
     if (dense)
-        run_type<GATE_UP, false, 4>(c, a, grid, tokens);
+        run_all<GATE_UP, 4>(c, a, grid, tokens);
     else
-        run_type<GATE_UP, true, 4>(c, a, grid, tokens);
+        run_type<GATE_UP, 0, 4>(c, a, grid, tokens);
     a.part[0].w = f->down;
     a.part[0].y = dense && m->routed ? c->expert_out + (size_t)rows * (size_t)m->k * (size_t)m->out.cols
                   : dense            ? m->out.p
@@ -572,5 +658,5 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
     if (dense)
         run_plain(c, a, tokens);
     else
-        run_type<DOWN, true, 4>(c, a, grid, tokens);
+        run_type<DOWN, 0, 4>(c, a, grid, tokens);
 }
