@@ -460,7 +460,9 @@ void lg_cu_moe_stream(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
 {
     stream_args a = {};
 
-    lg_cu_sort_entries(c, m, GROUP);
+    if (c->grouped != m->ids)
+        lg_cu_sort_entries(c, m, GROUP);
+    c->grouped = NULL;
     take_groups(&a, c, m->k);
     a.m[0] = f->gate;
     a.m[1] = f->up;

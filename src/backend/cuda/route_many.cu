@@ -4,53 +4,166 @@
  */
 #include "backend/cuda/route.cuh"
 
-// Up to LG_CU_CODE_ROWS rows: a block takes PART_EXPERTS experts, PART_ROWS rows and a slice of the inputs, a
-// thread an expert and two rows; the slices are added up, in order, where the choice is made.
+// Up to LG_CU_CODE_ROWS rows: a block takes PART_EXPERTS experts, PART_ROWS rows and a slice of the inputs; a
+// warp every eighth four of them, a lane four experts and four rows. The slices are added up, in order, where
+// the choice is made.
 enum {
     PART_EXPERTS = 16,
-    PART_THREADS = 256,
-    PART_TOKENS = PART_THREADS / PART_EXPERTS,
+    PART_ROWS = 32,
+    PART_WARPS = 8,
+    PART_THREADS = 32 * PART_WARPS,
     PART_SLICES = 16,
-    PART_ROWS = 2 * PART_TOKENS,
-    PART_DEPTH = 192
+    PART_DEPTH = 192,
+    PART_FOURS = PART_DEPTH / 4,
+    PART_PITCH = PART_DEPTH + 4, // rows begin in different banks
+    PART_W = PART_EXPERTS * PART_FOURS / PART_THREADS,
+    PART_X = PART_ROWS * PART_FOURS / PART_THREADS,
+    PART_SUMS = PART_EXPERTS * PART_ROWS
 };
+
+// The thread's fours of a chunk of rows at p, zeros past row n or column `to`. WEIGHTS: no kernel writes them.
+template <bool WEIGHTS, int N>
+DEV void load_fours(float4 (&v)[N], const float *p, size_t stride, int n, int from, int to)
+{
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        int i = (int)threadIdx.x + j * PART_THREADS, r = i / PART_FOURS, k = from + i % PART_FOURS * 4;
+        v[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (r < n && k < to)
+            v[j] = WEIGHTS ? load_f4(p + (size_t)r * stride + (size_t)k)
+                           : __ldcg((const float4 *)(p + (size_t)r * stride + (size_t)k));
+    }
+}
+
+template <int N> DEV void store_fours(float *to, const float4 (&v)[N])
+{
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        int i = (int)threadIdx.x + j * PART_THREADS;
+        *(float4 *)(to + i / PART_FOURS * PART_PITCH + i % PART_FOURS * 4) = v[j];
+    }
+}
+
+DEV float dot4(float4 a, float4 b, float sum)
+{
+    return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
+}
+
+// acc += the lane's products of the warp's fours of a chunk.
+DEV void part_products(float (&acc)[4][4], const float *w, const float *x)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+    w += lane / 8 * PART_PITCH + warp * 4;
+    x += lane % 8 * PART_PITCH + warp * 4;
+#pragma unroll
+    for (int k = 0; k < PART_DEPTH; k += 4 * PART_WARPS) {
+        float4 a[4], b[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            a[i] = *(const float4 *)(w + 4 * i * PART_PITCH + k);
+            b[i] = *(const float4 *)(x + 8 * i * PART_PITCH + k);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                acc[i][j] = dot4(a[i], b[j], acc[i][j]);
+    }
+}
 
 static __global__ void __launch_bounds__(PART_THREADS)
     route_part_kernel(__grid_constant__ const lg_cu_route a, float *part, int bucket, int slice,
                       const lg_cu_step *step)
 {
-    __shared__ float x[PART_ROWS][PART_DEPTH + 1], w[PART_EXPERTS][PART_DEPTH + 1];
-    int tid = threadIdx.x, e = tid / PART_TOKENS, tok = tid % PART_TOKENS,
-        e0 = (int)blockIdx.x * PART_EXPERTS;
-    int from = (int)blockIdx.y * slice, to = min(from + slice, a.h.cols);
-    float acc[PART_ROWS / PART_TOKENS] = {};
+    __shared__ __align__(16) float room[(PART_EXPERTS + PART_ROWS) * PART_PITCH];
+    int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, e0 = (int)blockIdx.x * PART_EXPERTS;
+    int from = (int)blockIdx.y * slice, to = min(from + slice, a.h.cols), row0 = (int)blockIdx.z * PART_ROWS;
+    float *w = room, *x = room + PART_EXPERTS * PART_PITCH, acc[4][4] = {};
+    const float *router = a.router + (size_t)e0 * (size_t)a.h.cols;
+    const float *h = a.h.p + (size_t)row0 * (size_t)a.h.stride;
+    float4 w4[PART_W], x4[PART_X];
+
+    load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, from, to);
+    pdl_wait();
+    int rows = min(step_rows(step, a.h.rows) - row0, (int)PART_ROWS);
+    for (int k = from; k < to; k += PART_DEPTH) {
+        if (k > from)
+            load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, k, to);
+        load_fours<false>(x4, h, (size_t)a.h.stride, rows, k, to);
+        __syncthreads();
+        store_fours(w, w4);
+        store_fours(x, x4);
+        __syncthreads();
+        part_products(acc, w, x);
+    }
+    __syncthreads();
+    float *sums = room; // [warp][expert][row]
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            sums[warp * PART_SUMS + (lane / 8 + 4 * i) * PART_ROWS + lane % 8 + 8 * j] = acc[i][j];
+    __syncthreads();
+    for (int i = tid; i < PART_SUMS; i += PART_THREADS) {
+        int e = i % PART_EXPERTS, r = i / PART_EXPERTS;
+        float sum = 0.0f;
+#pragma unroll
+        for (int v = 0; v < PART_WARPS; v++)
+            sum += sums[v * PART_SUMS + e * PART_ROWS + r];
+        if (r < rows && e0 + e < a.n_expert)
+            part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + r)) * (size_t)a.n_expert +
+                 (size_t)(e0 + e)] = sum;
+    }
+}
+
+// What choose_row_kernel leaves for the experts.
+struct grouping {
+    int32_t *entry;
+    lg_cu_group *group;
+    int *n_group;
+};
+
+// A block a row, of logits as below: all threads add the slices up, a warp chooses; the last block to finish
+// groups the entries.
+static __global__ void __launch_bounds__(PART_THREADS)
+    choose_row_kernel(__grid_constant__ const lg_cu_route a, const float *logits, int slices, int bucket,
+                      const grouping g, const lg_cu_step *step)
+{
+    __shared__ int room[2 * LG_CU_EXPERTS + 2 * PART_THREADS];
+    __shared__ bool last;
+    int tid = threadIdx.x, row = blockIdx.x;
+    size_t stride = (size_t)bucket * (size_t)a.n_expert;
 
     pdl_wait();
-    int row0 = (int)blockIdx.z * PART_ROWS, rows = min(step_rows(step, a.h.rows) - row0, (int)PART_ROWS);
-    for (int k0 = from; k0 < to; k0 += PART_DEPTH) {
-        for (int i = tid; i < rows * PART_DEPTH; i += PART_THREADS) {
-            int r = i / PART_DEPTH, k = i % PART_DEPTH;
-            x[r][k] = k0 + k < to ? a.h.p[(size_t)(row0 + r) * (size_t)a.h.stride + (size_t)(k0 + k)] : 0.0f;
-        }
-        for (int i = tid; i < PART_EXPERTS * PART_DEPTH; i += PART_THREADS) {
-            int r = i / PART_DEPTH, k = i % PART_DEPTH;
-            bool valid = e0 + r < a.n_expert && k0 + k < to;
-            w[r][k] = valid ? __ldg(a.router + (size_t)(e0 + r) * (size_t)a.h.cols + (size_t)(k0 + k)) : 0.0f;
-        }
-        __syncthreads();
-#pragma unroll 8
-        for (int k = 0; k < PART_DEPTH; k++)
+    int rows = step_rows(step, a.h.rows);
+    for (int e = tid; row < rows && e < a.n_expert; e += PART_THREADS) {
+        const float *p = logits + (size_t)row * (size_t)a.n_expert + (size_t)e;
+        float v[PART_SLICES], sum = 0.0f;
 #pragma unroll
-            for (int i = 0; i < PART_ROWS / PART_TOKENS; i++)
-                acc[i] = fmaf(w[e][k], x[tok + i * PART_TOKENS][k], acc[i]);
-        __syncthreads();
+        for (int i = 0; i < PART_SLICES; i++)
+            v[i] = i < slices ? __ldcg(p + (size_t)i * stride) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < PART_SLICES; i++)
+            sum += v[i];
+        ((float *)room)[e] = sum;
     }
-#pragma unroll
-    for (int i = 0; i < PART_ROWS / PART_TOKENS; i++)
-        if (tok + i * PART_TOKENS < rows && e0 + e < a.n_expert)
-            part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + tok + i * PART_TOKENS)) *
-                     (size_t)a.n_expert +
-                 (size_t)(e0 + e)] = acc[i];
+    __syncthreads();
+    if (tid < 32 && row < rows) {
+        if (a.n_expert <= 256)
+            choose<8>(a, (float *)room, row, tid);
+        else
+            choose(a, (float *)room, row, tid);
+    }
+    __syncthreads();
+    if (tid == 0) {
+        last = arrive(&g.n_group[1]) == (int)gridDim.x - 1;
+        if (last)
+            g.n_group[1] = 0;
+    }
+    __syncthreads();
+    if (last)
+        group_entries(a.ids, rows * a.k, a.n_expert, LG_CU_FEW_COLS, g.entry, g.group, g.n_group, room);
 }
 
 // logits: [slice][bucket][expert]
@@ -87,38 +200,48 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     group_entries(ids, step_rows(step, rows) * k, n_expert, tile_rows, entry, group, n_group, room);
 }
 
+// Up to LG_CU_CODE_ROWS rows, whose slices find room: two launches; groups are as for few rows.
+static void route_code_rows(lg_cu *c, const lg_cu_route *a, int rows)
+{
+    int slice = ceil_div(ceil_div(a->h.cols, PART_SLICES), 32) * 32, slices = ceil_div(a->h.cols, slice);
+    const grouping g = {c->entry, c->group, c->n_group};
+
+    launch(c, route_part_kernel,
+           dim3((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)slices,
+                (unsigned)ceil_div(rows, PART_ROWS)),
+           PART_THREADS, 0, *a, c->expert_out, rows, slice, c->step);
+    launch(c, choose_row_kernel, dim3((unsigned)rows), PART_THREADS, 0, *a, c->expert_out, slices, rows, g,
+           c->step);
+    c->grouped = a->ids;
+}
+
 void lg_cu_route_many(lg_cu *c, const lg_cu_route *a)
 {
-    int rows = bucket_rows(c, a->h.rows), slices = 1;
+    int rows = bucket_rows(c, a->h.rows);
     size_t chosen = (size_t)ROUTE_WARPS * 2 * (size_t)a->n_expert * sizeof(float);
-    const float *logits = c->route_logits;
+    // slices lie where the experts' results will: how many have room
+    int room = (a->k + 1) * a->h.cols / a->n_expert;
+    bool fours = a->h.cols % 4 == 0 && a->h.stride % 4 == 0 &&
+                 (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
 
-    // slices lie where the experts' results will
-    int room = (a->k + 1) * a->h.cols / a->n_expert; // slices that expert_out holds
-    if (rows <= LG_CU_CODE_ROWS && PART_SLICES <= room) {
-        int slice = ceil_div(ceil_div(a->h.cols, PART_SLICES), 32) * 32;
-        slices = ceil_div(a->h.cols, slice);
-        launch(c, route_part_kernel,
-               dim3((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)slices,
-                    (unsigned)ceil_div(rows, PART_ROWS)),
-               PART_THREADS, 0, *a, c->expert_out, rows, slice, c->step);
-        logits = c->expert_out;
-    } else {
-        lg_cu_part part = {};
-        part.w.p = (const uint8_t *)a->router;
-        part.w.type = LG_F32;
-        part.w.n_in = a->h.cols;
-        part.w.n_out = a->n_expert;
-        part.w.n_expert = 1;
-        part.w.scale = 1.0f;
-        part.y_stride = a->n_expert;
-        slices = MANY_SLICES <= room ? (int)MANY_SLICES : 1;
-        part.y = slices > 1 ? c->expert_out : c->route_logits;
-        logits = part.y;
-        lg_cu_gemm_f32_slices(c, &a->h, &part, slices);
+    c->grouped = NULL;
+    if (rows <= LG_CU_CODE_ROWS && PART_SLICES <= room && fours) {
+        route_code_rows(c, a, rows);
+        return;
     }
+    lg_cu_part part = {};
+    part.w.p = (const uint8_t *)a->router;
+    part.w.type = LG_F32;
+    part.w.n_in = a->h.cols;
+    part.w.n_out = a->n_expert;
+    part.w.n_expert = 1;
+    part.w.scale = 1.0f;
+    part.y_stride = a->n_expert;
+    int slices = MANY_SLICES <= room ? (int)MANY_SLICES : 1;
+    part.y = slices > 1 ? c->expert_out : c->route_logits;
+    lg_cu_gemm_f32_slices(c, &a->h, &part, slices);
     launch(c, choose_kernel, dim3((unsigned)ceil_div(rows, ROUTE_WARPS)), 32 * ROUTE_WARPS, chosen, *a,
-           logits, slices, rows, c->step);
+           (const float *)part.y, slices, rows, c->step);
 }
 
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *m, int tile_rows)
@@ -127,6 +250,7 @@ void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *m, int tile_rows)
 
     int threads = bucket_rows(c, m->h.rows) * m->k <= 2048 ? 256 : SORT_THREADS;
 
+    c->grouped = NULL;
     launch(c, sort_kernel, dim3(1), threads, (2 * (size_t)n_expert + 2 * (size_t)threads) * sizeof(int),
            m->ids, m->k, n_expert, tile_rows, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
 }
