@@ -90,26 +90,47 @@ template <int HALF> DEV void split_store(float *node, int t, float max, float su
 
 // A block a (query head, row), a thread a dimension: the nodes of a query in order, the gate, and the result,
 // also as the next product wants it.
+enum { JOINED = 8 }; // nodes under way at a time
 static __global__ void __launch_bounds__(HEAD)
     attn_split_join_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
     int head = blockIdx.x, row = blockIdx.y, i = threadIdx.x, col = head * HEAD + i;
-    float max = -INFINITY, sum = 0.0f, acc = 0.0f;
+    float max = -INFINITY, sum = 0.0f, acc = 0.0f, gate = 0.0f;
 
     pdl_wait();
     if (row >= step_rows(step, a.rows))
         return;
     const float *node = split_at(a, row, head, 0);
-    for (int s = 0; s < a.splits; s++)
-        max = fmaxf(max, node[s * SPLIT_FLOATS]);
-    for (int s = 0; s < a.splits; s++, node += SPLIT_FLOATS) {
-        float w = __expf(node[0] - max); // 0 for a split that the row does not see
-        sum = fmaf(w, node[1], sum);
-        acc = fmaf(w, node[SPLIT_AT + i], acc);
+    if (a.gate)
+        gate = a.gate[(size_t)row * (size_t)a.gate_stride + (size_t)(a.elem_gate ? col : head)];
+    for (int s = 0; s < a.splits; s += JOINED) {
+        float top[JOINED];
+#pragma unroll
+        for (int k = 0; k < JOINED; k++)
+            top[k] = s + k < a.splits ? node[(s + k) * SPLIT_FLOATS] : -INFINITY;
+#pragma unroll
+        for (int k = 0; k < JOINED; k++)
+            max = fmaxf(max, top[k]);
+    }
+    for (int s = 0; s < a.splits; s += JOINED) {
+        float top[JOINED], sums[JOINED], v[JOINED];
+#pragma unroll
+        for (int k = 0; k < JOINED; k++) {
+            const float *p = node + min(s + k, a.splits - 1) * SPLIT_FLOATS;
+            top[k] = s + k < a.splits ? p[0] : -INFINITY;
+            sums[k] = p[1];
+            v[k] = p[SPLIT_AT + i];
+        }
+#pragma unroll
+        for (int k = 0; k < JOINED; k++) {
+            float w = __expf(top[k] - max); // 0 for a split that the row does not see
+            sum = fmaf(w, sums[k], sum);
+            acc = fmaf(w, v[k], acc);
+        }
     }
     float v = acc / sum;
     if (a.gate)
-        v *= softplus(a.gate[(size_t)row * (size_t)a.gate_stride + (size_t)(a.elem_gate ? col : head)]);
+        v *= softplus(gate);
     a.out[(size_t)row * (size_t)a.out_stride + (size_t)col] = v;
     size_t cols = (size_t)a.n_head * HEAD;
     if (a.quantise && !a.codes)
@@ -309,7 +330,7 @@ static int splits_of(const lg_cu *c, const attn_args &a, int rows)
     int tile = lg_cu_attn_wgmma_queries(c) > 0 ? lg_cu_attn_wgmma_queries(c) : (int)FLASH_ROWS;
     int blocks = ceil_div((int64_t)rows * a.group, tile) * a.kv.n_kv_head;
     int64_t keys = a.kv.window > 0 && a.kv.window + rows < c->ctx ? a.kv.window + rows : c->ctx;
-    int splits = c->sms / blocks, most = ceil_div(keys, 4 * LG_KV_BLOCK);
+    int splits = c->sms / blocks, most = ceil_div(keys, 2 * LG_KV_BLOCK);
     size_t each = (size_t)rows * (size_t)a.n_head * SPLIT_FLOATS;
     size_t room = lg_cu_attn_floats(c->ctx, c->max_head, HEAD) / each;
 

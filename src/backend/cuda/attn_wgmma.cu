@@ -145,10 +145,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) uint8_t smem[];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4, kv_head = blockIdx.y;
 
-    pdl_wait();
+    // the step block and keys of earlier steps are older than the kernel before
     int rows = step_rows(step, a.rows), m0 = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES; // longest first
-    if (m0 >= rows * a.group)
+    if (m0 >= rows * a.group) {
+        pdl_wait();
         return;
+    }
     int last_row = min((m0 + QUERIES - 1) / a.group, rows - 1), m_a = m0 + warp * 16 + g, m_b = m_a + 8;
     int row_a = min(m_a / a.group, rows - 1), row_b = min(m_b / a.group, rows - 1);
     int col_a = (kv_head * a.group + m_a % a.group) * HEAD,
@@ -173,18 +175,22 @@ static __global__ void __launch_bounds__(THREADS, 1)
     unsigned long long q = wgmma_desc(base + (unsigned)(STAGES * STAGE_BYTES + warp / 4 * 2 * PANEL));
     float acc[64], s[32], max_a = -INFINITY, max_b = -INFINITY, sum_a = 0.0f, sum_b = 0.0f;
 
-    load_queries(a, kv_head, m0, rows, smem + STAGES * STAGE_BYTES);
-#pragma unroll
-    for (int i = 0; i < 64; i++)
-        acc[i] = 0.0f;
     auto load = [&](int block) {
         if (block < n_blocks)
             load_block<TYPE>(a, kv_head, origin + (long long)block * LG_KV_BLOCK,
                              smem + block % STAGES * STAGE_BYTES, end);
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
-    load(0);
-    load(1);
+    int early = (int)max(min((pos - origin) / LG_KV_BLOCK, 2ll), 0ll); // of the first two blocks
+    for (int i = 0; i < early; i++)
+        load(i);
+    pdl_wait();
+    for (int i = early; i < 2; i++)
+        load(i);
+    load_queries(a, kv_head, m0, rows, smem + STAGES * STAGE_BYTES);
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        acc[i] = 0.0f;
     for (int block = 0; block < n_blocks; block++) {
         int start = block * LG_KV_BLOCK;
         asm volatile("cp.async.wait_group 1;" ::: "memory");
