@@ -92,9 +92,13 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     extern __shared__ float sums[]; // of each NORM_CHUNK columns
     int lane = threadIdx.x % 32, cols = a.cols, first = ((int)threadIdx.x - lane) * 4, row = blockIdx.x;
     const int stride = NORM_THREADS * 4;
-    float4 held[NORM_HELD];
+    float4 held[NORM_HELD], w[NORM_HELD];
     float total = 0.0f;
 
+    bool whole_w = ((uintptr_t)a.w & 15) == 0;
+#pragma unroll
+    for (int j = 0; j < NORM_HELD; j++) // weights are older than the kernel before
+        w[j] = get4(a.w, first + j * stride + lane * 4, cols, whole_w);
     pdl_wait();
     if (row >= step_rows(step, a.rows))
         return;
@@ -103,7 +107,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     float *x_out = a.x_out + (size_t)row * (size_t)a.x_stride,
           *out = a.out + (size_t)row * (size_t)a.out_stride;
     bool whole =
-        (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out | (uintptr_t)a.w) & 15) == 0;
+        (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out) & 15) == 0;
     auto load = [&](int at) {
         int i = at + lane * 4;
         float4 v = get4(x, i, cols, whole);
@@ -129,18 +133,19 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     for (int c = lane; c < (cols + NORM_CHUNK - 1) / NORM_CHUNK; c += 32)
         total += sums[c];
     float inv = 1.0f / sqrtf(warp_sum(total) / (float)cols + a.eps);
-    auto store = [&](int at, float4 v) {
+    auto store = [&](int at, float4 v, float4 by) {
         int i = at + lane * 4;
-        float4 y = scale4(v, inv, get4(a.w, i, cols, whole));
+        float4 y = scale4(v, inv, by);
         put4(out, i, cols, whole, y);
         put_act4<FORM>(a.acts, row, cols, i, y);
     };
 #pragma unroll
     for (int j = 0; j < NORM_HELD; j++)
         if (first + j * stride < cols)
-            store(first + j * stride, held[j]);
+            store(first + j * stride, held[j], w[j]);
     for (int at = first + NORM_HELD * stride; at < cols; at += stride)
-        store(at, get4(delta ? x_out : x, at + lane * 4, cols, whole));
+        store(at, get4(delta ? x_out : x, at + lane * 4, cols, whole),
+              get4(a.w, at + lane * 4, cols, whole_w));
 }
 
 static int act_form(const lg_cu *c, lg_rows rows, int cols)
