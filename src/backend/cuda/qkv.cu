@@ -1,7 +1,7 @@
 /*
  * backend/cuda/qkv: QK-norm, rotary embedding and the KV store; moves between KV blocks.
  *
- * A warp a head. Angles are made once a step for each kind of layer, in double.
+ * A warp a head, or half a warp where heads are of 128 and the cache is f16. Angles are made once a step for each kind of layer, in double.
  */
 #include "backend/cuda/kv.cuh"
 
@@ -87,9 +87,70 @@ static __global__ void qkv_post_kernel(__grid_constant__ const qkv_args a, const
     }
 }
 
+enum { WARPS = 8, PAIR_HEADS = 2 * WARPS };
+
+// Half a warp a head of 128, f16 cache: queries, then K, then V. All loads of a head are under way at once, the
+// norm's weights before the wait.
+static __global__ void __launch_bounds__(32 * WARPS)
+    qkv_pairs_kernel(__grid_constant__ const qkv_args a, const lg_cu_step *step)
+{
+    int lane = threadIdx.x % 32, m = lane % 16, half = a.n_rot / 2, n_q = a.q ? a.n_head : 0;
+    int n_kv = a.kv.n_kv_head, h = (int)blockIdx.x * PAIR_HEADS + (int)threadIdx.x / 16, row = blockIdx.y;
+    bool is_q = h < n_q, is_v = h >= n_q + n_kv, any = h < n_q + 2 * n_kv && row < step_rows(step, a.rows);
+    int kv_head = is_v ? h - n_q - n_kv : h - n_q;
+    long long pos = step->pos + row;
+    const float *norm = is_q ? a.q_norm : is_v ? NULL : a.k_norm, *table = a.table;
+    float *src = NULL;
+    head_pairs x = {}, w = {};
+    head_turn turn = {};
+    uint8_t *to = NULL;
+
+    if (any && norm)
+        w = pairs_of(norm + 2 * m);
+    if (any && !is_q)
+        to = (uint8_t *)kv_tile(a.kv, pos, kv_head, is_v) + (size_t)(pos % LG_KV_BLOCK) * a.kv.row_bytes;
+    pdl_wait();
+    if (any) {
+        src = (is_q   ? a.q + (size_t)row * (size_t)a.q_stride + (size_t)(h * 128)
+               : is_v ? (float *)a.v + (size_t)row * (size_t)a.v_stride + (size_t)(kv_head * 128)
+                      : a.k + (size_t)row * (size_t)a.k_stride + (size_t)(kv_head * 128)) +
+              2 * m;
+        x = pairs_of(src);
+    }
+    if (any && table && !is_v) {
+        table += (size_t)row * 2 * (size_t)half + (size_t)(2 * m);
+        turn = turn_of(table, table + half, half);
+    }
+    float inv = pairs_norm(x, a.eps, lane);
+    if (!any)
+        return;
+    if (norm)
+        pairs_scale(x, w, inv);
+    if (!is_v)
+        pairs_turn(x, turn, half);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (!is_v)
+            *(float2 *)(src + 32 * i) = x.v[i];
+        if (!is_q)
+            ((__half2 *)to)[m + 16 * i] =
+                __floats2half2_rn(fminf(fmaxf(x.v[i].x, -65504.0f), 65504.0f),
+                                  fminf(fmaxf(x.v[i].y, -65504.0f), 65504.0f));
+    }
+}
+
+// Can half warps do it?
+static bool in_pairs(const qkv_args &a)
+{
+    uintptr_t at = (uintptr_t)a.q | (uintptr_t)a.k | (uintptr_t)a.v | (uintptr_t)a.q_norm |
+                   (uintptr_t)a.k_norm | (uintptr_t)a.table;
+
+    return a.kv.type == LG_F16 && a.kv.head_dim == 128 && a.n_rot % 64 == 0 && a.n_rot <= 128 &&
+           (a.q_stride | a.k_stride | a.v_stride) % 2 == 0 && (at & 7) == 0;
+}
+
 void lg_cu_qkv_post(lg_cu *c, const lg_cu_qkv *q)
 {
-    enum { WARPS = 8 };
     qkv_args a = {};
     int rows = bucket_rows(c, q->k.rows), heads = (q->q.p ? q->n_head : 0) + q->kv->n_kv_head;
 
@@ -107,6 +168,12 @@ void lg_cu_qkv_post(lg_cu *c, const lg_cu_qkv *q)
     a.n_rot = q->table ? q->n_rot : 0;
     a.rows = q->k.rows;
     a.kv = kv_of(c, q->kv, q->kv_layer);
+    if (in_pairs(a)) {
+        launch(c, qkv_pairs_kernel,
+               dim3((unsigned)ceil_div(heads + q->kv->n_kv_head, PAIR_HEADS), (unsigned)rows), 32 * WARPS, 0,
+               a, c->step);
+        return;
+    }
     launch(c, qkv_post_kernel, dim3((unsigned)ceil_div(heads, WARPS), (unsigned)rows), 32 * WARPS,
            WARPS * (size_t)q->kv->head_dim * sizeof(float), a, c->step);
 }
