@@ -139,10 +139,15 @@ static void norm(lg_cuda *c, const lg_tensor *out, const lg_tensor *x, const lg_
         lg_cuda_later_norm(c, out, x, delta, w->data, eps);
         return;
     }
-    if (!enter(c))
+    if (!enter_fused(c))
         return;
+    lg_cu_sum sum = c->later.sum;
+    bool takes = delta && out->p != delta->p && out->rows == x->rows && lg_cu_norm_takes(&sum, x, delta);
+    if (takes)
+        c->later.sum.out.p = NULL;
+    lg_cuda_settle(c);
     lg_cuda_touch(c, x->p);
-    lg_cu_norm(&c->cu, out, x, x->p, delta, w->data, eps, fits_acts(c, out->cols));
+    lg_cu_norm(&c->cu, out, x, x->p, delta, w->data, eps, fits_acts(c, out->cols), takes ? &sum : NULL);
     lg_cuda_quantised(c, out);
     leave(c, LG_CUDA_NORM);
 }
@@ -290,6 +295,7 @@ static void moe(lg_cuda *c, const lg_moe_args *a, lg_cuda_phase phase)
 {
     lg_cu_moe m = {.out = a->out, .h = a->h, .ids = a->routes.ids, .w = a->routes.w, .k = a->routes.k};
     lg_cu_ffn routed, shared;
+    lg_cu_sum sum = {0};
 
     if (a->gate) {
         routed = ffn_of(a->gate, a->up, a->down);
@@ -305,7 +311,9 @@ static void moe(lg_cuda *c, const lg_moe_args *a, lg_cuda_phase phase)
     if (!lg_cuda_fused_moe(c, &m)) {
         lg_cuda_settle(c);
         lg_cuda_want_acts(c, &a->h);
+        m.later = c->cu.rows <= LG_CU_CODE_ROWS ? &sum : NULL;
         lg_cu_moe_op(&c->cu, &m);
+        c->later.sum = sum;
     }
     leave(c, phase);
 }

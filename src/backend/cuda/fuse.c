@@ -1,11 +1,11 @@
 /*
- * backend/cuda/fuse: steps of one row: norms, routing and the work on projections wait for the op behind
+ * backend/cuda/fuse: steps of one row above all: norms, routing and the work on projections wait for the op behind
  * them.
  *
  * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
  * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
  * memory besides. The same for a router in front of its experts, and for QK-norm, RoPE and the KV store in
- * front of an attention. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
+ * front of an attention. In a step of several rows the weighted sum of experts waits for the norm behind it. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
  * every other op.
  *
  * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
@@ -42,7 +42,8 @@ static void settle_norm(lg_cuda *c, bool away)
         return;
     l->norm = false;
     from.p = summed ? other : place;
-    lg_cu_norm(&c->cu, &l->h, &from, l->x.p, l->delta.p && !summed ? &l->delta : NULL, l->w, l->eps, fits);
+    lg_cu_norm(&c->cu, &l->h, &from, l->x.p, l->delta.p && !summed ? &l->delta : NULL, l->w, l->eps, fits,
+               NULL);
     if (l->delta.p)
         l->away = summed && other != l->x.p ? l->x.p : NULL;
     lg_cuda_quantised(c, &l->h);
@@ -50,6 +51,9 @@ static void settle_norm(lg_cuda *c, bool away)
 
 static void settle_ops(lg_cuda *c, bool away)
 {
+    if (c->later.sum.out.p)
+        lg_cu_sum_now(&c->cu, &c->later.sum);
+    c->later.sum.out.p = NULL;
     settle_norm(c, away);
     if (c->later.route)
         lg_cu_route_op(&c->cu, &c->later.r);

@@ -42,7 +42,8 @@ typedef struct lg_cuda_step {
     void *pinned;
 } lg_cuda_step;
 
-/* Ops of a step of one row that wait for the op behind them, which may do their work in passing (fuse.c). */
+/* Ops that wait for the op behind them, which may do their work in passing (fuse.c). Steps of one row; the sum
+ * is of those of several. */
 typedef struct lg_cuda_later {
     bool norm, route, qkv;
     lg_tensor h, x, delta; /* of the norm; delta.p may be NULL. x stays when the norm is done */
@@ -51,6 +52,7 @@ typedef struct lg_cuda_later {
     float eps;
     lg_cu_route r;
     lg_cu_qkv q;
+    lg_cu_sum sum;       /* out.p NULL: none */
     const float *away;   /* the tensor whose row is in cu.x_other; NULL: none */
     const float *sum_of; /* the op before has left x + this row in the other place of x; NULL: it has not */
 } lg_cuda_later;

@@ -125,12 +125,21 @@ typedef struct lg_cu_residual {
     float *sum;
 } lg_cu_residual;
 
+/* The weighted sum of a mixture, while it is still to be done: out = the shared expert's row, where there is
+ * one, plus w times each of the k entries. */
+typedef struct lg_cu_sum {
+    lg_tensor out;
+    const float *y, *w; /* [entry][hidden], then rows of the shared expert; [row][k] */
+    int k, shared_at;   /* entries before those; -1: no shared expert */
+} lg_cu_sum;
+
 /* norm.cu */
 void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table);
 /* x + delta goes to x_out (x or another row of its stride); delta may be NULL. Also leaves out's quantised
- * form in c->acts when `quantise` is set. */
+ * form in c->acts when `quantise` is set. sum: delta is made on the way, as its out; or NULL. */
 void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out, const lg_tensor *delta,
-                const float *w, float eps, bool quantise);
+                const float *w, float eps, bool quantise, const lg_cu_sum *sum);
+bool lg_cu_norm_takes(const lg_cu_sum *sum, const lg_tensor *x, const lg_tensor *delta);
 void lg_cu_quantise(lg_cu *c, const lg_tensor *x); /* to c->acts */
 void lg_cu_quantise_to(lg_cu *c, const lg_tensor *x, const lg_cu_acts *to);
 void lg_cu_to_bf16(lg_cu *c, const lg_tensor *x); /* to c->acts.bf16, whatever the number of rows */
@@ -183,6 +192,7 @@ typedef struct lg_cu_moe {
     const float *w;
     int k;
     lg_cu_residual add; /* of lg_cu_moe_one */
+    lg_cu_sum *later; /* where the sum is left to be done, if it comes to one; NULL: it is done */
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
@@ -199,8 +209,9 @@ bool lg_cu_moe_down_fits(const lg_cu *c, const lg_cu_moe *m);
 void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *a, int tile_rows);
-/* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries */
+/* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries; or later */
 void lg_cu_moe_sum(lg_cu *c, const lg_cu_moe *a);
+void lg_cu_sum_now(lg_cu *c, const lg_cu_sum *s);
 /* gemm.cu, for moe.cu: silu(gate x) * up x of the tiles in c->group (dense: of all rows) to c->mid, then
  * down to c->expert_out + out_at * hidden; tile_rows as the tiles were cut. */
 int lg_cu_gemm_tile_rows(const lg_cu *c, const lg_cu_ffn *f, int n_expert, int k);

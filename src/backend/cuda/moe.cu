@@ -19,13 +19,23 @@ static __global__ void moe_sum_kernel(float *out, int out_stride, const float *y
     out[(size_t)r * (size_t)out_stride + (size_t)o] = sum;
 }
 
+void lg_cu_sum_now(lg_cu *c, const lg_cu_sum *s)
+{
+    dim3 grid((unsigned)ceil_div(s->out.cols, 256), (unsigned)bucket_rows(c, s->out.rows));
+
+    launch(c, moe_sum_kernel, grid, 256, 0, s->out.p, s->out.stride, s->y, s->w, s->k, s->shared_at,
+           s->out.cols, (int)s->out.rows, c->step);
+}
+
 void lg_cu_moe_sum(lg_cu *c, const lg_cu_moe *m)
 {
-    int rows = bucket_rows(c, m->h.rows);
-    dim3 grid((unsigned)ceil_div(m->out.cols, 256), (unsigned)rows);
+    const lg_cu_sum s = {m->out, c->expert_out, m->w, m->k,
+                         m->shared ? bucket_rows(c, m->h.rows) * m->k : -1};
 
-    launch(c, moe_sum_kernel, grid, 256, 0, m->out.p, m->out.stride, (const float *)c->expert_out, m->w, m->k,
-           m->shared ? rows * m->k : -1, m->out.cols, (int)m->h.rows, c->step);
+    if (m->later)
+        *m->later = s;
+    else
+        lg_cu_sum_now(c, &s);
 }
 
 // One expert stack, or a dense expert, of more than LG_CU_EXACT_ROWS rows.

@@ -77,7 +77,42 @@ template <int FORM> DEV void put_act4(const lg_cu_acts &a, int row, int cols, in
     }
 }
 
+enum {
+    SUM_THREADS = 768, // four columns a thread, all there are
+    SUMMED = 10 // entries under way at a time
+};
+
+// All lanes: four columns of moe.cu's sum.
+DEV float4 sum_entries(const lg_cu_sum &s, int row, int i)
+{
+    size_t hidden = (size_t)s.out.cols;
+    const float *y = s.y + (size_t)(row * s.k) * hidden + (size_t)i, *w = s.w + row * s.k;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+    if (s.shared_at >= 0)
+        sum = __ldcg((const float4 *)(s.y + (size_t)(s.shared_at + row) * hidden + (size_t)i));
+#pragma unroll 1
+    for (int e = 0; e < s.k; e += SUMMED) {
+        int lane = threadIdx.x % 32;
+        float4 v[SUMMED];
+        float mine = e + lane < s.k ? __ldcg(w + e + lane) : 0.0f;
+#pragma unroll
+        for (int j = 0; j < SUMMED; j++)
+            if (e + j < s.k)
+                v[j] = __ldcg((const float4 *)(y + (size_t)(e + j) * hidden));
+#pragma unroll
+        for (int j = 0; j < SUMMED; j++) {
+            float by = __shfl_sync(0xFFFFFFFFu, mine, j);
+            if (e + j < s.k)
+                sum = make_float4(fmaf(by, v[j].x, sum.x), fmaf(by, v[j].y, sum.y), fmaf(by, v[j].z, sum.z),
+                                  fmaf(by, v[j].w, sum.w));
+        }
+    }
+    return sum;
+}
+
 struct norm_args {
+    lg_cu_sum sum; // of which delta is made, if it is
     float *out, *x_out;
     const float *x, *delta, *w;
     int out_stride, x_stride, delta_stride, cols, rows;
@@ -85,19 +120,20 @@ struct norm_args {
     lg_cu_acts acts;
 };
 
-template <int FORM>
-static __global__ void __launch_bounds__(NORM_THREADS)
+template <int FORM, bool SUM>
+static __global__ void __launch_bounds__(SUM ? SUM_THREADS : NORM_THREADS)
     norm_kernel(__grid_constant__ const norm_args a, const lg_cu_step *step)
 {
     extern __shared__ float sums[]; // of each NORM_CHUNK columns
     int lane = threadIdx.x % 32, cols = a.cols, first = ((int)threadIdx.x - lane) * 4, row = blockIdx.x;
-    const int stride = NORM_THREADS * 4;
-    float4 held[NORM_HELD], w[NORM_HELD];
+    enum { HELD = SUM ? 1 : NORM_HELD };
+    const int stride = (SUM ? SUM_THREADS : NORM_THREADS) * 4;
+    float4 held[HELD], w[HELD];
     float total = 0.0f;
 
     bool whole_w = ((uintptr_t)a.w & 15) == 0;
 #pragma unroll
-    for (int j = 0; j < NORM_HELD; j++) // weights are older than the kernel before
+    for (int j = 0; j < HELD; j++) // weights are older than the kernel before
         w[j] = get4(a.w, first + j * stride + lane * 4, cols, whole_w);
     pdl_wait();
     if (row >= step_rows(step, a.rows))
@@ -111,6 +147,13 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     auto load = [&](int at) {
         int i = at + lane * 4;
         float4 v = get4(x, i, cols, whole);
+        if (SUM) { // in fours, see lg_cu_norm_takes
+            float4 d = sum_entries(a.sum, row, min(i, cols - 4));
+            if (i >= cols)
+                return v;
+            *(float4 *)(a.sum.out.p + (size_t)row * (size_t)a.sum.out.stride + (size_t)i) = d;
+            return add4(v, d);
+        }
         return delta ? add4(v, get4(delta, i, cols, whole)) : v;
     };
     auto square = [&](int at, float4 v) {
@@ -121,13 +164,13 @@ static __global__ void __launch_bounds__(NORM_THREADS)
             sums[at / NORM_CHUNK] = s;
     };
 #pragma unroll
-    for (int j = 0; j < NORM_HELD; j++)
+    for (int j = 0; j < HELD; j++)
         held[j] = load(first + j * stride);
 #pragma unroll
-    for (int j = 0; j < NORM_HELD; j++)
+    for (int j = 0; j < HELD; j++)
         if (first + j * stride < cols)
             square(first + j * stride, held[j]);
-    for (int at = first + NORM_HELD * stride; at < cols; at += stride)
+    for (int at = first + HELD * stride; !SUM && at < cols; at += stride)
         square(at, load(at));
     __syncthreads();
     for (int c = lane; c < (cols + NORM_CHUNK - 1) / NORM_CHUNK; c += 32)
@@ -140,10 +183,10 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         put_act4<FORM>(a.acts, row, cols, i, y);
     };
 #pragma unroll
-    for (int j = 0; j < NORM_HELD; j++)
+    for (int j = 0; j < HELD; j++)
         if (first + j * stride < cols)
             store(first + j * stride, held[j], w[j]);
-    for (int at = first + NORM_HELD * stride; at < cols; at += stride)
+    for (int at = first + HELD * stride; !SUM && at < cols; at += stride)
         store(at, get4(delta ? x_out : x, at + lane * 4, cols, whole),
               get4(a.w, at + lane * 4, cols, whole_w));
 }
@@ -155,11 +198,24 @@ static int act_form(const lg_cu *c, lg_rows rows, int cols)
     return cols % 32 == 0 ? 1 : 0;
 }
 
+bool lg_cu_norm_takes(const lg_cu_sum *sum, const lg_tensor *x, const lg_tensor *delta)
+{
+    const lg_tensor *s = &sum->out;
+
+    return s->p && s->p == delta->p && s->cols == x->cols && s->stride == delta->stride &&
+           s->rows == x->rows && s->cols <= 4 * SUM_THREADS && s->cols % 4 == 0 && s->stride % 4 == 0 &&
+           (((uintptr_t)s->p | (uintptr_t)sum->y) & 15) == 0;
+}
+
+template <bool SUM> static auto kernel_of(int form)
+{
+    return form == 1 ? norm_kernel<1, SUM> : form == 2 ? norm_kernel<2, SUM> : norm_kernel<0, SUM>;
+}
+
 void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out, const lg_tensor *delta,
-                const float *w, float eps, bool quantise)
+                const float *w, float eps, bool quantise, const lg_cu_sum *sum)
 {
     int form = quantise ? act_form(c, out->rows, out->cols) : 0;
-    auto kernel = form == 1 ? norm_kernel<1> : form == 2 ? norm_kernel<2> : norm_kernel<0>;
     norm_args a = {};
 
     a.out = out->p;
@@ -174,7 +230,10 @@ void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out
     a.rows = out->rows;
     a.eps = eps;
     a.acts = c->acts;
-    launch(c, kernel, dim3((unsigned)bucket_rows(c, out->rows)), NORM_THREADS,
+    if (sum)
+        a.sum = *sum;
+    launch(c, sum ? kernel_of<true>(form) : kernel_of<false>(form),
+           dim3((unsigned)bucket_rows(c, out->rows)), sum ? (int)SUM_THREADS : (int)NORM_THREADS,
            (size_t)ceil_div(x->cols, NORM_CHUNK) * sizeof(float), a, c->step);
 }
 
