@@ -330,7 +330,7 @@ static int splits_of(const lg_cu *c, const attn_args &a, int rows)
     int tile = lg_cu_attn_wgmma_queries(c) > 0 ? lg_cu_attn_wgmma_queries(c) : (int)FLASH_ROWS;
     int blocks = ceil_div((int64_t)rows * a.group, tile) * a.kv.n_kv_head;
     int64_t keys = a.kv.window > 0 && a.kv.window + rows < c->ctx ? a.kv.window + rows : c->ctx;
-    int splits = c->sms / blocks, most = ceil_div(keys, 2 * LG_KV_BLOCK);
+    int splits = c->sms / blocks, most = ceil_div(keys, 4 * LG_KV_BLOCK);
     size_t each = (size_t)rows * (size_t)a.n_head * SPLIT_FLOATS;
     size_t room = lg_cu_attn_floats(c->ctx, c->max_head, HEAD) / each;
 

@@ -276,7 +276,7 @@ static void op_route(lg_backend *b, const lg_route_args *a)
                      .scale = a->scale,
                      .ids = a->out.ids,
                      .w = a->out.w};
-    if (op_rows(c, a->h.rows) == 1) {
+    if (op_rows(c, a->h.rows) == 1 || (a->h.rows == LG_ROWS_STEP && lg_cu_route_halves(&c->cu, &r))) {
         lg_cuda_later_route(c, &r);
         return;
     }
@@ -308,13 +308,14 @@ static void moe(lg_cuda *c, const lg_moe_args *a, lg_cuda_phase phase)
     if (!enter_fused(c) || (!a->gate && !a->shared_gate))
         return;
     lg_cuda_touch(c, a->out.p);
+    m.later = c->cu.rows <= LG_CU_CODE_ROWS ? &sum : NULL;
     if (!lg_cuda_fused_moe(c, &m)) {
         lg_cuda_settle(c);
         lg_cuda_want_acts(c, &a->h);
-        m.later = c->cu.rows <= LG_CU_CODE_ROWS ? &sum : NULL;
         lg_cu_moe_op(&c->cu, &m);
-        c->later.sum = sum;
     }
+    if (sum.out.p)
+        c->later.sum = sum;
     leave(c, phase);
 }
 

@@ -5,7 +5,8 @@
  * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
  * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
  * memory besides. The same for a router in front of its experts, and for QK-norm, RoPE and the KV store in
- * front of an attention. In a step of several rows the weighted sum of experts waits for the norm behind it. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
+ * front of an attention. In a step of several rows the weighted sum of experts waits for the norm behind it, and
+ * the routing of 17 to 64 for its experts. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
  * every other op.
  *
  * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
@@ -102,7 +103,8 @@ void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, cons
 
 void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r)
 {
-    if (c->later.route || c->later.qkv || (c->later.norm && c->later.h.p != r->h.p))
+    if (c->later.route || c->later.qkv || c->later.sum.out.p ||
+        (c->later.norm && c->later.h.p != r->h.p))
         lg_cuda_settle(c);
     c->later.route = true;
     c->later.r = *r;
@@ -210,6 +212,13 @@ bool lg_cuda_fused_moe(lg_cuda *c, const lg_cu_moe *m)
     bool route = l->route && m->routed && l->r.ids == m->ids && l->r.h.p == m->h.p;
     bool norm = route && l->norm;
 
+    if (c->cu.rows > LG_CU_EXACT_ROWS && route) {
+        lg_cuda_want_acts(c, &m->h);
+        if (!lg_cu_moe_follow(&c->cu, m, &l->r))
+            return false;
+        l->route = false;
+        return true;
+    }
     if (c->cu.rows != 1 || m->h.rows != LG_ROWS_STEP || m->h.cols % 256 != 0 || m->out.p == m->h.p)
         return false;
     if (!norm) {

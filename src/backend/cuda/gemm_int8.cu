@@ -626,9 +626,8 @@ int lg_cu_int8_tile_rows(void)
     return GROUP_TOKENS;
 }
 
-void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense, int n_tiles)
+static int8_args up_args(const lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
 {
-    int rows = bucket_rows(c, m->h.rows), tokens = dense ? tokens_of(rows) : GROUP_TOKENS;
     int8_args a = {};
 
     a.part[0].w = f->gate;
@@ -639,24 +638,53 @@ void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool 
     a.rows = m->h.rows;
     a.mid_q = c->mid.q;
     a.mid_meta = c->mid.meta;
-    if (!dense)
-        take_groups(&a, c, m->k);
-    dim3 grid((unsigned)ceil_div(f->gate.n_out, 32), dense ? 1u : (unsigned)n_tiles);
-    if (dense)
-        run_all<GATE_UP, 4>(c, a, grid, tokens);
-    else
-        run_type<GATE_UP, 0, 4>(c, a, grid, tokens);
+    return a;
+}
+
+static int8_args down_args(const lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
+{
+    int8_args a = {};
+
     a.part[0].w = f->down;
-    a.part[0].y = dense && m->routed ? c->expert_out + (size_t)rows * (size_t)m->k * (size_t)m->out.cols
-                  : dense            ? m->out.p
-                                     : c->expert_out;
-    a.part[0].y_stride = dense && !m->routed ? m->out.stride : m->out.cols;
-    a.part[0].first_group = 0;
+    a.part[0].y = c->expert_out;
+    a.part[0].y_stride = m->out.cols;
+    a.n_parts = 1;
     a.q = c->mid.q;
     a.meta = c->mid.meta;
-    grid.x = (unsigned)ceil_div(f->down.n_out, ROWS);
-    if (dense)
-        run_plain(c, a, tokens);
-    else
-        run_type<DOWN, 0, 4>(c, a, grid, tokens);
+    a.rows = m->h.rows;
+    return a;
+}
+
+void lg_cu_int8_dense_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
+{
+    int8_args a = up_args(c, m, f);
+
+    run_all<GATE_UP, 4>(c, a, dim3((unsigned)ceil_div(f->gate.n_out, 32)),
+                        tokens_of(bucket_rows(c, m->h.rows)));
+}
+
+void lg_cu_int8_dense_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
+{
+    int rows = bucket_rows(c, m->h.rows);
+    int8_args a = down_args(c, m, f);
+
+    if (m->routed) {
+        a.part[0].y += (size_t)rows * (size_t)m->k * (size_t)m->out.cols;
+    } else {
+        a.part[0].y = m->out.p;
+        a.part[0].y_stride = m->out.stride;
+    }
+    run_plain(c, a, tokens_of(rows));
+}
+
+void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, int n_tiles)
+{
+    int8_args up = up_args(c, m, f), down = down_args(c, m, f);
+
+    take_groups(&up, c, m->k);
+    take_groups(&down, c, m->k);
+    run_type<GATE_UP, 0, 4>(c, up, dim3((unsigned)ceil_div(f->gate.n_out, 32), (unsigned)n_tiles),
+                            GROUP_TOKENS);
+    run_type<DOWN, 0, 4>(c, down, dim3((unsigned)ceil_div(f->down.n_out, ROWS), (unsigned)n_tiles),
+                         GROUP_TOKENS);
 }

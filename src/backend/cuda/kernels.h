@@ -181,6 +181,11 @@ typedef struct lg_cu_route {
 } lg_cu_route;
 void lg_cu_route_op(lg_cu *c, const lg_cu_route *a);
 void lg_cu_route_many(lg_cu *c, const lg_cu_route *a); /* route_many.cu: more than LG_CU_EXACT_ROWS rows */
+/* The two launches of that for up to LG_CU_CODE_ROWS rows, where they take them. late: the launch before is no
+ * matter of this one, and runs beside it; the one before that is over when it lets this one in. */
+bool lg_cu_route_halves(const lg_cu *c, const lg_cu_route *a);
+void lg_cu_route_part(lg_cu *c, const lg_cu_route *a, bool late);
+void lg_cu_route_choose(lg_cu *c, const lg_cu_route *a, bool late);
 /* moe.cu */
 typedef struct lg_cu_ffn {
     lg_cu_mat gate, up, down;
@@ -195,6 +200,9 @@ typedef struct lg_cu_moe {
     lg_cu_sum *later; /* where the sum is left to be done, if it comes to one; NULL: it is done */
 } lg_cu_moe;
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *a);
+/* LG_CU_EXACT_ROWS + 1 to LG_CU_CODE_ROWS rows with the routing in front of it; false: not these, nothing was
+ * done. */
+bool lg_cu_moe_follow(lg_cu *c, const lg_cu_moe *a, const lg_cu_route *route);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
 /* moe_tiles.cu: 2 to LG_CU_EXACT_ROWS rows, types in planes; false: not these, nothing was done. */
 bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
@@ -229,7 +237,10 @@ void lg_cu_moe_stream(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 /* gemm_int8.cu: the same for up to LG_CU_CODE_ROWS rows of c->acts, groups of lg_cu_int8_tile_rows() */
 bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f);
 int lg_cu_int8_tile_rows(void);
-void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, bool dense, int n_tiles);
+void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, int n_tiles);
+/* Both halves of a dense expert: to c->mid; to a's out, or behind the entries of routed experts. */
+void lg_cu_int8_dense_up(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
+void lg_cu_int8_dense_down(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 
 /* qkv.cu */
 /* cos and sin of every row and pair: [rows][2][n_rot / 2] */

@@ -51,13 +51,37 @@ static void run_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, bool dense
         tiles = tiles < LG_CU_TILES ? tiles : LG_CU_TILES;
         lg_cu_sort_entries(c, m, tile);
     }
+    if (codes && dense) {
+        lg_cu_int8_dense_up(c, m, f);
+        lg_cu_int8_dense_down(c, m, f);
+        return;
+    }
     if (codes) {
-        lg_cu_gemm_int8_ffn(c, m, f, dense, tiles);
+        lg_cu_gemm_int8_ffn(c, m, f, tiles);
         return;
     }
     if (rows <= LG_CU_CODE_ROWS && m->h.cols % 32 == 0)
         lg_cu_to_bf16(c, &m->h);
     lg_cu_gemm_ffn(c, m, f, dense, tile, tiles);
+}
+
+// The shared expert and the routing wait for the norm alone, so each of their launches runs beside one of the
+// other's.
+bool lg_cu_moe_follow(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
+{
+    int rows = bucket_rows(c, m->h.rows);
+
+    if (rows <= LG_CU_EXACT_ROWS || rows > LG_CU_CODE_ROWS || !m->routed || !m->shared ||
+        !lg_cu_stream_takes(c, m->routed) || !lg_cu_int8_takes_ffn(m->shared) ||
+        !lg_cu_route_halves(c, route))
+        return false;
+    lg_cu_int8_dense_up(c, m, m->shared);
+    lg_cu_route_part(c, route, true);
+    lg_cu_int8_dense_down(c, m, m->shared);
+    lg_cu_route_choose(c, route, true);
+    lg_cu_moe_stream(c, m, m->routed);
+    lg_cu_moe_sum(c, m);
+    return true;
 }
 
 void lg_cu_moe_op(lg_cu *c, const lg_cu_moe *m)

@@ -72,8 +72,17 @@ DEV void part_products(float (&acc)[4][4], const float *w, const float *x)
     }
 }
 
+// late: the kernel before is no matter of this one, only of those behind it.
+DEV void wait_unless(bool late)
+{
+    if (late)
+        let_next();
+    else
+        pdl_wait();
+}
+
 static __global__ void __launch_bounds__(PART_THREADS)
-    route_part_kernel(__grid_constant__ const lg_cu_route a, float *part, int bucket, int slice,
+    route_part_kernel(__grid_constant__ const lg_cu_route a, float *part, int bucket, int slice, bool late,
                       const lg_cu_step *step)
 {
     __shared__ __align__(16) float room[(PART_EXPERTS + PART_ROWS) * PART_PITCH];
@@ -85,7 +94,7 @@ static __global__ void __launch_bounds__(PART_THREADS)
     float4 w4[PART_W], x4[PART_X];
 
     load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, from, to);
-    pdl_wait();
+    wait_unless(late);
     int rows = min(step_rows(step, a.h.rows) - row0, (int)PART_ROWS);
     for (int k = from; k < to; k += PART_DEPTH) {
         if (k > from)
@@ -115,6 +124,8 @@ static __global__ void __launch_bounds__(PART_THREADS)
             part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + r)) * (size_t)a.n_expert +
                  (size_t)(e0 + e)] = sum;
     }
+    if (late)
+        wait_for_last();
 }
 
 // What choose_row_kernel leaves for the experts.
@@ -128,14 +139,14 @@ struct grouping {
 // groups the entries.
 static __global__ void __launch_bounds__(PART_THREADS)
     choose_row_kernel(__grid_constant__ const lg_cu_route a, const float *logits, int slices, int bucket,
-                      const grouping g, const lg_cu_step *step)
+                      const grouping g, bool late, const lg_cu_step *step)
 {
     __shared__ int room[2 * LG_CU_EXPERTS + 2 * PART_THREADS];
     __shared__ bool last;
     int tid = threadIdx.x, row = blockIdx.x;
     size_t stride = (size_t)bucket * (size_t)a.n_expert;
 
-    pdl_wait();
+    wait_unless(late);
     int rows = step_rows(step, a.h.rows);
     for (int e = tid; row < rows && e < a.n_expert; e += PART_THREADS) {
         const float *p = logits + (size_t)row * (size_t)a.n_expert + (size_t)e;
@@ -164,6 +175,8 @@ static __global__ void __launch_bounds__(PART_THREADS)
     __syncthreads();
     if (last)
         group_entries(a.ids, rows * a.k, a.n_expert, LG_CU_FEW_COLS, g.entry, g.group, g.n_group, room);
+    if (late)
+        wait_for_last();
 }
 
 // logits: [slice][bucket][expert]
@@ -200,33 +213,54 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     group_entries(ids, step_rows(step, rows) * k, n_expert, tile_rows, entry, group, n_group, room);
 }
 
-// Up to LG_CU_CODE_ROWS rows, whose slices find room: two launches; groups are as for few rows.
-static void route_code_rows(lg_cu *c, const lg_cu_route *a, int rows)
+// Slices lie where the entries' results will: how many have room.
+static int slices_room(const lg_cu_route *a)
 {
-    int slice = ceil_div(ceil_div(a->h.cols, PART_SLICES), 32) * 32, slices = ceil_div(a->h.cols, slice);
+    return a->k * a->h.cols / a->n_expert;
+}
+
+static int slice_of(const lg_cu_route *a)
+{
+    return ceil_div(ceil_div(a->h.cols, PART_SLICES), 32) * 32;
+}
+
+bool lg_cu_route_halves(const lg_cu *c, const lg_cu_route *a)
+{
+    int rows = bucket_rows(c, a->h.rows);
+
+    return rows > LG_CU_EXACT_ROWS && rows <= LG_CU_CODE_ROWS && PART_SLICES <= slices_room(a) &&
+           a->h.cols % 4 == 0 && a->h.stride % 4 == 0 && (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
+}
+
+void lg_cu_route_part(lg_cu *c, const lg_cu_route *a, bool late)
+{
+    int rows = bucket_rows(c, a->h.rows), slice = slice_of(a);
+    dim3 grid((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)ceil_div(a->h.cols, slice),
+              (unsigned)ceil_div(rows, PART_ROWS));
+
+    launch(c, route_part_kernel, grid, PART_THREADS, 0, *a, c->expert_out, rows, slice, late, c->step);
+}
+
+// Groups are as for few rows.
+void lg_cu_route_choose(lg_cu *c, const lg_cu_route *a, bool late)
+{
+    int rows = bucket_rows(c, a->h.rows), slices = ceil_div(a->h.cols, slice_of(a));
     const grouping g = {c->entry, c->group, c->n_group};
 
-    launch(c, route_part_kernel,
-           dim3((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)slices,
-                (unsigned)ceil_div(rows, PART_ROWS)),
-           PART_THREADS, 0, *a, c->expert_out, rows, slice, c->step);
     launch(c, choose_row_kernel, dim3((unsigned)rows), PART_THREADS, 0, *a, c->expert_out, slices, rows, g,
-           c->step);
+           late, c->step);
     c->grouped = a->ids;
 }
 
 void lg_cu_route_many(lg_cu *c, const lg_cu_route *a)
 {
-    int rows = bucket_rows(c, a->h.rows);
+    int rows = bucket_rows(c, a->h.rows), slices = MANY_SLICES <= slices_room(a) ? (int)MANY_SLICES : 1;
     size_t chosen = (size_t)ROUTE_WARPS * 2 * (size_t)a->n_expert * sizeof(float);
-    // slices lie where the experts' results will: how many have room
-    int room = (a->k + 1) * a->h.cols / a->n_expert;
-    bool fours = a->h.cols % 4 == 0 && a->h.stride % 4 == 0 &&
-                 (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
 
     c->grouped = NULL;
-    if (rows <= LG_CU_CODE_ROWS && PART_SLICES <= room && fours) {
-        route_code_rows(c, a, rows);
+    if (lg_cu_route_halves(c, a)) {
+        lg_cu_route_part(c, a, false);
+        lg_cu_route_choose(c, a, false);
         return;
     }
     lg_cu_part part = {};
@@ -237,7 +271,6 @@ void lg_cu_route_many(lg_cu *c, const lg_cu_route *a)
     part.w.n_expert = 1;
     part.w.scale = 1.0f;
     part.y_stride = a->n_expert;
-    int slices = MANY_SLICES <= room ? (int)MANY_SLICES : 1;
     part.y = slices > 1 ? c->expert_out : c->route_logits;
     lg_cu_gemm_f32_slices(c, &a->h, &part, slices);
     launch(c, choose_kernel, dim3((unsigned)ceil_div(rows, ROUTE_WARPS)), 32 * ROUTE_WARPS, chosen, *a,
