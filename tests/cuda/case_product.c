@@ -417,8 +417,10 @@ void gpu_case_moe(gpu *g)
     }
     for (int i = 0; i < 6; i++) { // follow-ups, in the shapes of S and XS
         bool whole = i % 2 == 0;
-        moe_run m = {.hidden = whole ? 3072 : 2048, .ffn = whole ? 1024 : 512, .ffn_shared = whole ? 1024 : 512,
-                     .n_expert = i < 4 ? 5 : 30, .k = 2, .rows = i < 2 ? EXACT_ROWS + 1 : i < 4 ? 32 : CODE_ROWS};
+        static const int many[] = {EXACT_ROWS + 1, 32, CODE_ROWS};
+        int ffn = whole ? 1024 : 512;
+        moe_run m = {.hidden = whole ? 3072 : 2048, .ffn = ffn, .ffn_shared = ffn,
+                     .n_expert = i < 4 ? 5 : 30, .k = 2, .rows = many[i / 2]};
         kc_label(&g->k, "moe/follow-up of %d rows hidden %d", m.rows, m.hidden);
         moe_once(g, &m, files[i % 2], true, true);
     }

@@ -72,8 +72,8 @@ template <typename... Params> static void share_sm(lg_cu *c, void (*kernel)(Para
 
 /* cluster: blocks of a cluster, along x; 1: none. */
 template <typename... Params, typename... Args>
-static void launch_clusters(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, size_t smem, int cluster,
-                            Args... args)
+static void launch_clusters(lg_cu *c, void (*kernel)(Params...), dim3 grid, int threads, size_t smem,
+                            int cluster, Args... args)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attr[2];

@@ -1,13 +1,13 @@
 /*
- * backend/cuda/fuse: steps of one row above all: norms, routing and the work on projections wait for the op behind
- * them.
+ * backend/cuda/fuse: steps of one row above all: norms, routing and the work on projections wait for the op
+ * behind them.
  *
  * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
  * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
  * memory besides. The same for a router in front of its experts, and for QK-norm, RoPE and the KV store in
- * front of an attention. In a step of several rows the weighted sum of experts waits for the norm behind it, and
- * the routing of 17 to 64 for its experts. Whatever else comes behind them finds them done: `lg_cuda_settle` comes first in
- * every other op.
+ * front of an attention. In a step of several rows the weighted sum of experts waits for the norm behind it,
+ * and the routing of 17 to 64 for its experts. Whatever else comes behind them finds them done:
+ * `lg_cuda_settle` comes first in every other op.
  *
  * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
  * goes to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is
@@ -103,8 +103,7 @@ void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, cons
 
 void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r)
 {
-    if (c->later.route || c->later.qkv || c->later.sum.out.p ||
-        (c->later.norm && c->later.h.p != r->h.p))
+    if (c->later.route || c->later.qkv || c->later.sum.out.p || (c->later.norm && c->later.h.p != r->h.p))
         lg_cuda_settle(c);
     c->later.route = true;
     c->later.r = *r;

@@ -555,8 +555,7 @@ static void run(lg_cu *c, int8_args &a, dim3 grid, int tokens)
     launch_clusters(c, kernel, grid, 32 * WARPS, smem, a.cluster, a, c->step);
 }
 
-template <int MODE, int NT, int ROW_WARPS>
-static void run_type(lg_cu *c, int8_args &a, dim3 grid, int tokens)
+template <int MODE, int NT, int ROW_WARPS> static void run_type(lg_cu *c, int8_args &a, dim3 grid, int tokens)
 {
     switch (a.part[0].w.type) {
     case LG_Q8_0: run<LG_Q8_0, MODE, NT, ROW_WARPS>(c, a, grid, tokens); break;

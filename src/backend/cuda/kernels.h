@@ -181,8 +181,8 @@ typedef struct lg_cu_route {
 } lg_cu_route;
 void lg_cu_route_op(lg_cu *c, const lg_cu_route *a);
 void lg_cu_route_many(lg_cu *c, const lg_cu_route *a); /* route_many.cu: more than LG_CU_EXACT_ROWS rows */
-/* The two launches of that for up to LG_CU_CODE_ROWS rows, where they take them. late: the launch before is no
- * matter of this one, and runs beside it; the one before that is over when it lets this one in. */
+/* The two launches of that for up to LG_CU_CODE_ROWS rows, where they take them. late: the launch before is
+ * no matter of this one, and runs beside it; the one before that is over when it lets this one in. */
 bool lg_cu_route_halves(const lg_cu *c, const lg_cu_route *a);
 void lg_cu_route_part(lg_cu *c, const lg_cu_route *a, bool late);
 void lg_cu_route_choose(lg_cu *c, const lg_cu_route *a, bool late);
@@ -217,7 +217,8 @@ bool lg_cu_moe_down_fits(const lg_cu *c, const lg_cu_moe *m);
 void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */
 void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *a, int tile_rows);
-/* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries; or later */
+/* out = the shared expert's rows of c->expert_out, where there are such, plus the weighted entries; or
+ * later. */
 void lg_cu_moe_sum(lg_cu *c, const lg_cu_moe *a);
 void lg_cu_sum_now(lg_cu *c, const lg_cu_sum *s);
 /* gemm.cu, for moe.cu: silu(gate x) * up x of the tiles in c->group (dense: of all rows) to c->mid, then

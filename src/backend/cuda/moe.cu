@@ -1,6 +1,7 @@
 /*
  * backend/cuda/moe: the mixture of experts. Few rows: moe_few.cu. More rows: entries are sorted by expert on
- * the device and multiplied tile by tile (moe_stream.cu, gemm_int8.cu, gemm.cu); results lie by entry and are added up here.
+ * the device and multiplied tile by tile (moe_stream.cu, gemm_int8.cu, gemm.cu); results lie by entry and are
+ * added up here.
  *
  * Sums run over the shared expert, then the ranks in order.
  */

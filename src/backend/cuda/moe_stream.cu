@@ -113,8 +113,8 @@ template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, uns
 #pragma unroll 1
         for (int r = 0; r < rows; r += n) {
             int at = s.slot * rows + r, up = at >= UP_COLS;
-            copy_planes<T>(to, rows, r, a.m[up], a.plan.row, s.p[up],
-                           within * UP_COLS + (at & (UP_COLS - 1)), n, bar);
+            copy_planes<T>(to, rows, r, a.m[up], a.plan.row, s.p[up], within * UP_COLS + (at & (UP_COLS - 1)),
+                           n, bar);
         }
     } else {
         copy_planes<T>(to, rows, 0, a.m[0], a.plan.row, s.p[0], within * rows, rows, bar);
@@ -329,9 +329,8 @@ template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *sme
         now.scale[0] = matrix_scale(a.m[0], g.expert);
         now.scale[1] = UP ? matrix_scale(a.m[1], g.expert) : 0.0f;
     }
-    copy_tokens<T>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n, [&](int token) {
-        return UP ? __ldcg(&a.entry[g.first + token]) / a.k : g.first + token;
-    });
+    copy_tokens<T>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n,
+                   [&](int token) { return UP ? __ldcg(&a.entry[g.first + token]) / a.k : g.first + token; });
     __syncthreads();
 }
 
@@ -411,8 +410,15 @@ template <int T> static bool plan_type(const lg_cu_mat *m, bool up, stream_plan 
         if (m->n_in / 128 % kw || m->n_out % (up ? (int)UP_COLS : rows) || depth < 2)
             continue;
         depth = depth < MOST_DEPTH ? depth : (int)MOST_DEPTH;
-        *p = {kw, tiles, m->n_in / 128 / kw, depth, slot, up ? UP_TILES / tiles : 1,
-              m->n_out / (up ? (int)UP_COLS : rows), rooms_of<T>(depth * slot, m->n_in, tiles), row};
+        *p = {kw,
+              tiles,
+              m->n_in / 128 / kw,
+              depth,
+              slot,
+              up ? UP_TILES / tiles : 1,
+              m->n_out / (up ? (int)UP_COLS : rows),
+              rooms_of<T>(depth * slot, m->n_in, tiles),
+              row};
     }
     return p->depth > 0;
 }

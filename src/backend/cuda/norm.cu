@@ -79,7 +79,7 @@ template <int FORM> DEV void put_act4(const lg_cu_acts &a, int row, int cols, in
 
 enum {
     SUM_THREADS = 768, // four columns a thread, all there are
-    SUMMED = 10 // entries under way at a time
+    SUMMED = 10        // entries under way at a time
 };
 
 // All lanes: four columns of moe.cu's sum.
@@ -142,8 +142,7 @@ static __global__ void __launch_bounds__(SUM ? SUM_THREADS : NORM_THREADS)
     const float *delta = a.delta ? a.delta + (size_t)row * (size_t)a.delta_stride : NULL;
     float *x_out = a.x_out + (size_t)row * (size_t)a.x_stride,
           *out = a.out + (size_t)row * (size_t)a.out_stride;
-    bool whole =
-        (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out) & 15) == 0;
+    bool whole = (((uintptr_t)x | (uintptr_t)delta | (uintptr_t)x_out | (uintptr_t)out) & 15) == 0;
     auto load = [&](int at) {
         int i = at + lane * 4;
         float4 v = get4(x, i, cols, whole);
@@ -232,9 +231,9 @@ void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out
     a.acts = c->acts;
     if (sum)
         a.sum = *sum;
-    launch(c, sum ? kernel_of<true>(form) : kernel_of<false>(form),
-           dim3((unsigned)bucket_rows(c, out->rows)), sum ? (int)SUM_THREADS : (int)NORM_THREADS,
-           (size_t)ceil_div(x->cols, NORM_CHUNK) * sizeof(float), a, c->step);
+    launch(c, sum ? kernel_of<true>(form) : kernel_of<false>(form), dim3((unsigned)bucket_rows(c, out->rows)),
+           sum ? (int)SUM_THREADS : (int)NORM_THREADS, (size_t)ceil_div(x->cols, NORM_CHUNK) * sizeof(float),
+           a, c->step);
 }
 
 template <int FORM>

@@ -1,7 +1,8 @@
 /*
  * backend/cuda/qkv: QK-norm, rotary embedding and the KV store; moves between KV blocks.
  *
- * A warp a head, or half a warp where heads are of 128 and the cache is f16. Angles are made once a step for each kind of layer, in double.
+ * A warp a head, or half a warp where heads are of 128 and the cache is f16. Angles are made once a step for
+ * each kind of layer, in double.
  */
 #include "backend/cuda/kv.cuh"
 
@@ -89,8 +90,8 @@ static __global__ void qkv_post_kernel(__grid_constant__ const qkv_args a, const
 
 enum { WARPS = 8, PAIR_HEADS = 2 * WARPS };
 
-// Half a warp a head of 128, f16 cache: queries, then K, then V. All loads of a head are under way at once, the
-// norm's weights before the wait.
+// Half a warp a head of 128, f16 cache: queries, then K, then V. All loads of a head are under way at once,
+// the norm's weights before the wait.
 static __global__ void __launch_bounds__(32 * WARPS)
     qkv_pairs_kernel(__grid_constant__ const qkv_args a, const lg_cu_step *step)
 {
@@ -133,9 +134,8 @@ static __global__ void __launch_bounds__(32 * WARPS)
         if (!is_v)
             *(float2 *)(src + 32 * i) = x.v[i];
         if (!is_q)
-            ((__half2 *)to)[m + 16 * i] =
-                __floats2half2_rn(fminf(fmaxf(x.v[i].x, -65504.0f), 65504.0f),
-                                  fminf(fmaxf(x.v[i].y, -65504.0f), 65504.0f));
+            ((__half2 *)to)[m + 16 * i] = __floats2half2_rn(fminf(fmaxf(x.v[i].x, -65504.0f), 65504.0f),
+                                                            fminf(fmaxf(x.v[i].y, -65504.0f), 65504.0f));
     }
 }
 

@@ -21,7 +21,8 @@ enum {
     PART_SUMS = PART_EXPERTS * PART_ROWS
 };
 
-// The thread's fours of a chunk of rows at p, zeros past row n or column `to`. WEIGHTS: no kernel writes them.
+// The thread's fours of a chunk of rows at p, zeros past row n or column `to`. WEIGHTS: no kernel writes
+// them.
 template <bool WEIGHTS, int N>
 DEV void load_fours(float4 (&v)[N], const float *p, size_t stride, int n, int from, int to)
 {
@@ -229,7 +230,8 @@ bool lg_cu_route_halves(const lg_cu *c, const lg_cu_route *a)
     int rows = bucket_rows(c, a->h.rows);
 
     return rows > LG_CU_EXACT_ROWS && rows <= LG_CU_CODE_ROWS && PART_SLICES <= slices_room(a) &&
-           a->h.cols % 4 == 0 && a->h.stride % 4 == 0 && (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
+           a->h.cols % 4 == 0 && a->h.stride % 4 == 0 &&
+           (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
 }
 
 void lg_cu_route_part(lg_cu *c, const lg_cu_route *a, bool late)
