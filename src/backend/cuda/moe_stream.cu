@@ -28,22 +28,30 @@ enum {
 
 /* ---- shared memory ---- */
 
-// One thread's: the slots of the block's items in turn, as they are asked for.
+// Where the next row of an expert's matrix is, in each plane.
+struct row_at {
+    const uint8_t *codes, *high, *scales, *block;
+};
+
+// One thread's: what is still to be asked for. Rows are asked for in the order in which they lie, matrix by
+// matrix.
 struct asked_items {
-    const uint8_t *p[2];        // matrices of the expert of `group`
-    int item, end, slot, group; // the next slot of the next item
+    row_at next[2];  // of gate and up, or down
+    int left, group; // slots of the block; the group that is asked for, and
+    int ready, slot; // how many of its items are not begun, and which slot of an item is next
+    int end;         // the block's last item + 1
 };
 
 // The group in turn: its tokens, and the scales of its matrices.
-struct group_now {
+struct __align__(16) group_now {
     int first, n, entry[GROUP];
     float scale[2];
 };
 
 // What is behind the slots: tokens, sums of two slots, sums of an item and a slot, barriers, the group in
-// turn, what is asked for, and a run of zeros.
+// turn, a run of zeros, and what is asked for.
 struct rooms {
-    unsigned tokens, parts, columns, bars, group, asked, zeros, bytes;
+    unsigned tokens, parts, columns, bars, group, zeros, asked, bytes;
 };
 
 // Bytes of a row in each plane.
@@ -73,58 +81,73 @@ struct stream_args {
 
 /* ---- weights ---- */
 
-// n rows of a matrix from `row` on, to row `to_row` of a slot of `rows` rows.
+// The next n rows of a matrix to row `to_row` of a slot of `rows` rows.
 template <int T>
-DEV void copy_planes(unsigned to, int rows, int to_row, const lg_cu_mat &m, const row_planes &b,
-                     const uint8_t *p, int row, int n, unsigned bar)
+DEV void copy_planes(unsigned to, unsigned rows, unsigned to_row, row_at &from, const row_planes &b,
+                     unsigned n, unsigned bar)
 {
-    unsigned all = (unsigned)rows, at = (unsigned)to_row, u = (unsigned)n;
-    size_t first = (size_t)row;
-
-    copy_range(to + at * b.codes, p + first * b.codes, u * b.codes, bar, 0);
-    to += all * b.codes;
+    copy_range(to + to_row * b.codes, from.codes, n * b.codes, bar, 0);
+    from.codes += n * b.codes;
+    to += rows * b.codes;
     if (T == LG_Q6_K) {
-        copy_range(to + at * b.high, p + m.at[0] + first * b.high, u * b.high, bar, 0);
-        to += all * b.high;
+        copy_range(to + to_row * b.high, from.high, n * b.high, bar, 0);
+        from.high += n * b.high;
+        to += rows * b.high;
     }
-    copy_range(to + at * b.scales, p + m.at[T == LG_Q6_K ? 1 : 0] + first * b.scales, u * b.scales, bar, 0);
-    to += all * b.scales;
-    if (T == LG_Q6_K)
-        copy_range(to + at * b.block, p + m.at[2] + first * b.block, u * b.block, bar, 0);
+    copy_range(to + to_row * b.scales, from.scales, n * b.scales, bar, 0);
+    from.scales += n * b.scales;
+    to += rows * b.scales;
+    if (T == LG_Q6_K) {
+        copy_range(to + to_row * b.block, from.block, n * b.block, bar, 0);
+        from.block += n * b.block;
+    }
+}
+
+template <int T> DEV row_at row_of(const lg_cu_mat &m, const row_planes &b, int expert, int row)
+{
+    const uint8_t *p = matrix_at(m, expert);
+    size_t n = (size_t)row;
+    row_at r = {p + n * b.codes, p + m.at[0] + n * b.high, p + m.at[T == LG_Q6_K ? 1 : 0] + n * b.scales,
+                p + m.at[2] + n * b.block};
+    return r;
+}
+
+// One thread: item `within` of the group is the next, and `items` of the group are left.
+template <int T, bool UP> DEV void ask_group(const stream_args &a, asked_items &s, int within, int items)
+{
+    int expert = __ldcg(&a.group[s.group].expert);
+    int row = within * (UP ? (int)UP_COLS : a.plan.tiles * (int)TILE_ROWS);
+
+    s.next[0] = row_of<T>(a.m[0], a.plan.row, expert, row);
+    if (UP)
+        s.next[1] = row_of<T>(a.m[1], a.plan.row, expert, row);
+    s.ready = items;
 }
 
 // One thread: the next slot, if there is one, to `to`.
 template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, unsigned to, unsigned bar)
 {
-    int rows = a.plan.tiles * TILE_ROWS;
+    unsigned rows = (unsigned)(a.plan.tiles * TILE_ROWS), n = UP ? min(rows, (unsigned)UP_COLS) : rows;
 
-    if (s.item == s.end)
+    if (s.left == 0)
         return;
-    if (s.group != s.item / a.plan.items) {
-        s.group = s.item / a.plan.items;
-        int expert = __ldcg(&a.group[s.group].expert);
-        s.p[0] = matrix_at(a.m[0], expert);
-        s.p[1] = UP ? matrix_at(a.m[1], expert) : NULL;
-    }
-    int within = s.item - s.group * a.plan.items;
     bar_expect(bar, (unsigned)a.plan.slot);
-    if (UP) { // 32 rows of gate, then 32 of up, in slots of 16, 32 or 64
-        int n = min(rows, (int)UP_COLS);
-#pragma unroll 1
-        for (int r = 0; r < rows; r += n) {
-            int at = s.slot * rows + r, up = at >= UP_COLS;
-            copy_planes<T>(to, rows, r, a.m[up], a.plan.row, s.p[up], within * UP_COLS + (at & (UP_COLS - 1)),
-                           n, bar);
-        }
-    } else {
-        copy_planes<T>(to, rows, 0, a.m[0], a.plan.row, s.p[0], within * rows, rows, bar);
-    }
-    if (++s.slot == a.plan.slots) {
-        s.slot = 0;
-        s.item++;
-    }
-    if (s.item == s.end)
+    // 32 rows of gate, then 32 of up, in slots of 16, 32 or 64
+    bool up = UP && (unsigned)s.slot * rows >= UP_COLS;
+    copy_planes<T>(to, rows, 0, s.next[up], a.plan.row, n, bar);
+    if (n < rows)
+        copy_planes<T>(to, rows, n, s.next[1], a.plan.row, n, bar);
+    if (--s.left == 0) {
         let_next();
+        return;
+    }
+    if (++s.slot < a.plan.slots)
+        return;
+    s.slot = 0;
+    if (--s.ready == 0) {
+        s.group++;
+        ask_group<T, UP>(a, s, 0, a.plan.items);
+    }
 }
 
 /* ---- products ---- */
@@ -359,7 +382,13 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     int first = (int)(total * blockIdx.x / gridDim.x), end = (int)(total * (blockIdx.x + 1) / gridDim.x);
     asked_items &asked = *(asked_items *)(smem + room.asked);
     if (threadIdx.x == 0) {
-        asked = {{NULL, NULL}, first, end, 0, -1};
+        asked.left = (end - first) * a.plan.slots;
+        asked.slot = 0;
+        asked.end = end;
+        asked.group = first / items;
+        int within = first - asked.group * items;
+        if (first < end)
+            ask_group<T, UP>(a, asked, within, items - within);
         for (int i = 0; i < a.plan.depth; i++)
             ask<T, UP>(a, asked, base + (unsigned)(i * a.plan.slot), base + room.bars + (unsigned)i * 8);
     }
@@ -389,9 +418,9 @@ template <int T> static rooms rooms_of(int slots, int n_in, int tiles)
     r.columns = r.parts + 2 * PARTS * 4;
     r.bars = r.columns + (unsigned)(GROUP * (UP_TILES + tiles) * TILE_ROWS * 4);
     r.group = r.bars + MOST_DEPTH * 8;
-    r.asked = r.group + (unsigned)sizeof(group_now);
-    r.zeros = r.asked + (unsigned)sizeof(asked_items);
-    r.bytes = r.zeros + 32;
+    r.zeros = r.group + (unsigned)sizeof(group_now);
+    r.asked = r.zeros + 32;
+    r.bytes = r.asked + (unsigned)sizeof(asked_items);
     return r;
 }
 
