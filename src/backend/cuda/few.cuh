@@ -331,8 +331,7 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
         return;
     }
     // b in pairs of neighbours: two words of a load are an operand as they are
-    few_mma_first(v, k.lo[0][0], k.lo[1][0], k.lo[0][1], k.lo[1][1], b[0], b[1], (int)FEW_ZERO,
-                  (int)FEW_ZERO);
+    few_mma_first(v, k.lo[0][0], k.lo[1][0], k.lo[0][1], k.lo[1][1], b[0], b[1], 0, 0);
     few_mma(v, k.lo[0][2], k.lo[1][2], k.lo[0][3], k.lo[1][3], b[2], b[3]);
     few_mma(v, k.hi[0][0], k.hi[1][0], k.hi[0][1], k.hi[1][1], b[4], b[5]);
     few_mma(v, k.hi[0][2], k.hi[1][2], k.hi[0][3], k.hi[1][3], b[6], b[7]);
@@ -341,7 +340,7 @@ DEV void few_dot(float (&acc)[4], const few_quad<T> &k, const unsigned (&b)[8], 
         ds = shared_f2(at + p.scale + p.sums);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        acc[i] = fmaf(k.s[i / 2] * (i & 1 ? d.y : d.x), few_float(v[i]), acc[i]);
+        acc[i] = fmaf(k.s[i / 2] * (i & 1 ? d.y : d.x), (float)v[i], acc[i]);
         if (T != LG_Q8_0)
             acc[i] = fmaf(k.m[i / 2], i & 1 ? ds.y : ds.x, acc[i]);
     }
