@@ -519,6 +519,7 @@ static lg_status describe(lg_cuda *c, lg_err *err)
 {
     struct cudaDeviceProp prop;
     size_t free_bytes = 0, total = 0;
+    int code = 0;
 
     LG_TRY(lg_cuda_check(c, cudaGetDeviceProperties(&prop, c->device), "asking the card", err));
     (void)snprintf(c->base.info.name, sizeof c->base.info.name, "%.95s", prop.name);
@@ -526,10 +527,12 @@ static lg_status describe(lg_cuda *c, lg_err *err)
     if (c->cu.arch < LEAST_ARCH)
         return LG_FAIL(err, LG_E_UNSUPPORTED, "%s has compute capability %d.%d; 8.0 is needed", prop.name,
                        prop.major, prop.minor);
-    cudaError_t e = lg_cu_has_code();
+    cudaError_t e = lg_cu_has_code(&code);
     if (e != cudaSuccess)
         return LG_FAIL(err, LG_E_UNSUPPORTED, "this build has no code for %s (compute capability %d.%d): %s",
                        prop.name, prop.major, prop.minor, cudaGetErrorString(e));
+    if (code < c->cu.arch) // compiled by the driver: without what the card can do besides
+        c->cu.arch = code;
     c->cu.sms = prop.multiProcessorCount;
     c->cu.pdl = c->cu.arch >= 90;
     c->cu.smem = (int)prop.sharedMemPerBlockOptin;

@@ -66,7 +66,7 @@ typedef struct lg_cu_group {
 typedef struct lg_cu {
     cudaStream_t stream;
     cudaError_t error;
-    int sms, arch; /* multiprocessors; compute capability times 10 */
+    int sms, arch; /* multiprocessors; compute capability times 10, of the card or of older code for it */
     bool pdl;      /* programmatic dependent launch */
     /* the last launch left multiprocessors empty: the next would land unevenly if it came early */
     bool uneven;
@@ -96,7 +96,8 @@ typedef struct lg_cu {
 } lg_cu;
 
 /* layout.cu */
-cudaError_t lg_cu_has_code(void); /* of this build for the current card */
+/* Of this build for the current card; *arch: what it was compiled for, as lg_cu.arch. */
+cudaError_t lg_cu_has_code(int *arch);
 bool lg_cu_layout(lg_qtype type, int n_in, int n_out, lg_cu_mat *m); /* matrix_bytes, at, from the shape */
 /* `rows` rows of the stored form at src (device) into matrix rows [row, row + rows) of m, counted through all
  * matrices of a stack. */

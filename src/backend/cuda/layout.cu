@@ -215,11 +215,13 @@ void lg_cu_to_f32(lg_cu *c, lg_qtype type, const void *src, float *dst, int64_t 
     c->pdl = pdl;
 }
 
-cudaError_t lg_cu_has_code(void)
+cudaError_t lg_cu_has_code(int *arch)
 {
-    cudaFuncAttributes a;
+    cudaFuncAttributes a = {};
+    cudaError_t e = cudaFuncGetAttributes(&a, to_f32_kernel);
 
-    return cudaFuncGetAttributes(&a, to_f32_kernel);
+    *arch = a.ptxVersion;
+    return e;
 }
 
 /* ---- synthetic weights: the twin of model/synth_fill.c ---- */
