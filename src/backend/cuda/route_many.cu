@@ -12,7 +12,7 @@ enum {
     PART_ROWS = 32,
     PART_WARPS = 8,
     PART_THREADS = 32 * PART_WARPS,
-    PART_SLICES = 16,
+    PART_SLICES = 8, // 128 blocks for 256 experts: all at once, beside a product (moe.cu)
     PART_DEPTH = 192,
     PART_FOURS = PART_DEPTH / 4,
     PART_PITCH = PART_DEPTH + 4, // rows begin in different banks
@@ -97,14 +97,16 @@ static __global__ void __launch_bounds__(PART_THREADS)
     load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, from, to);
     wait_unless(late);
     int rows = min(step_rows(step, a.h.rows) - row0, (int)PART_ROWS);
+    load_fours<false>(x4, h, (size_t)a.h.stride, rows, from, to);
     for (int k = from; k < to; k += PART_DEPTH) {
-        if (k > from)
-            load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, k, to);
-        load_fours<false>(x4, h, (size_t)a.h.stride, rows, k, to);
         __syncthreads();
         store_fours(w, w4);
         store_fours(x, x4);
         __syncthreads();
+        if (k + PART_DEPTH < to) {
+            load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, k + PART_DEPTH, to);
+            load_fours<false>(x4, h, (size_t)a.h.stride, rows, k + PART_DEPTH, to);
+        }
         part_products(acc, w, x);
     }
     __syncthreads();
