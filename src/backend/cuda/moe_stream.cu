@@ -43,7 +43,8 @@ struct asked_items {
 };
 
 // The group in turn: its tokens, and the scales of its matrices.
-struct __align__(16) group_now {
+struct __align__(16) group_now
+{
     int first, n, entry[GROUP];
     float scale[2];
 };
@@ -137,11 +138,7 @@ template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, uns
     copy_planes<T>(to, rows, 0, s.next[up], a.plan.row, n, bar);
     if (n < rows)
         copy_planes<T>(to, rows, n, s.next[1], a.plan.row, n, bar);
-    if (--s.left == 0) {
-        let_next();
-        return;
-    }
-    if (++s.slot < a.plan.slots)
+    if (--s.left == 0 || ++s.slot < a.plan.slots)
         return;
     s.slot = 0;
     if (--s.ready == 0) {
@@ -313,8 +310,12 @@ DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int fro
             part[(warp * PAIRS + c) * 32 + lane] = sum;
         }
         __syncthreads(); // sums are there, and all have read the slot
-        if (threadIdx.x == 0)
-            ask<T, UP>(a, *(asked_items *)(smem + room.asked), slot, bar);
+        if (threadIdx.x == 0) {
+            asked_items &asked = *(asked_items *)(smem + room.asked);
+            ask<T, UP>(a, asked, slot, bar);
+            if (asked.left == 0)
+                let_next();
+        }
         join_parts<PAIRS>(a, part, (unsigned)i, [&](int tile, int row, int token, float sum) {
             if (UP)
                 columns[(token * ring + column + tile) * TILE_ROWS + row] = sum;
