@@ -69,6 +69,7 @@ void gpu_case_widths(gpu *g);
 void gpu_case_moe(gpu *g);
 void gpu_case_route(gpu *g);
 void gpu_case_layer(gpu *g);
+void gpu_case_layer_many(gpu *g);
 void gpu_case_attention(gpu *g);
 void gpu_case_small(gpu *g);
 void gpu_case_synth(gpu *g);

@@ -16,6 +16,7 @@ static const struct {
     {"synth", gpu_case_synth},   {"small", gpu_case_small}, {"linear", gpu_case_linear},
     {"widths", gpu_case_widths}, {"moe", gpu_case_moe},     {"attention", gpu_case_attention},
     {"route", gpu_case_route},   {"layer", gpu_case_layer},
+    {"layer_many", gpu_case_layer_many},
 };
 
 int main(int argc, char **argv)
