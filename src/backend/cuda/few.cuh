@@ -43,26 +43,34 @@ DEV pair_planes planes_of(int n_in)
     return p;
 }
 
+/* Run `run` of token `token` to its pair: codes and numbers. */
+template <int T> DEV void put_token(uint8_t *to, int n_in, int token, int run, int4 a, int4 b, int4 m)
+{
+    pair_planes plane = planes_of(n_in);
+    int odd = token & 1;
+    uint8_t *pair = to + (unsigned)(token >> 1) * pair_bytes<T>(n_in);
+    int4 *codes = (int4 *)(pair + odd * (n_in + 16) + run * 32);
+    int *scale = (int *)(pair + plane.scale) + 2 * run + odd;
+
+    codes[0] = a;
+    codes[1] = b;
+    scale[0] = m.x;
+    if (T != LG_Q8_0)
+        scale[plane.sums / 4] = T == LG_Q6_K ? m.z : m.y;
+}
+
 /* The block's threads: n rows, row_of(token) each, to pairs at `to`. Quantised rows of n_in values. */
 template <int T, typename RowOf>
 DEV void copy_tokens(uint8_t *to, const int8_t *q, const int4 *meta, int n_in, int n, RowOf row_of)
 {
     int runs = n_in / 32;
-    pair_planes plane = planes_of(n_in);
 
     for (int i = (int)threadIdx.x; i < n * runs; i += (int)blockDim.x) {
-        int token = i / runs, run = i - token * runs, odd = token & 1;
+        int token = i / runs, run = i - token * runs;
         size_t row = (size_t)row_of(token);
         const int4 *from = (const int4 *)(q + row * (size_t)n_in) + 2 * run;
         int4 a = __ldcg(from), b = __ldcg(from + 1), m = __ldcg(meta + row * (size_t)runs + (size_t)run);
-        uint8_t *pair = to + (unsigned)(token >> 1) * pair_bytes<T>(n_in);
-        int4 *codes = (int4 *)(pair + odd * (n_in + 16) + run * 32);
-        int *scale = (int *)(pair + plane.scale) + 2 * run + odd;
-        codes[0] = a;
-        codes[1] = b;
-        scale[0] = m.x;
-        if (T != LG_Q8_0)
-            scale[plane.sums / 4] = T == LG_Q6_K ? m.z : m.y;
+        put_token<T>(to, n_in, token, run, a, b, m);
     }
 }
 
@@ -258,20 +266,15 @@ template <int T> struct few_quad {
     float s[2], m[2]; // Q6_K: the scales of both halves
 };
 
-/* Row r's codes as they are stored: x, the second halves y (Q8_0), two more bits h (Q6_K). */
+/* Row g + 8r: codes x (Q8_0: y the second half; Q6_K: h the high bits). */
 template <int T> DEV void few_codes(few_quad<T> &k, int r, uint4 x, uint4 y, uint2 h)
 {
-    const unsigned a[4] = {x.x, x.y, x.z, x.w};
+    const unsigned a[4] = {x.x, x.y, x.z, x.w}, b[4] = {y.x, y.y, y.z, y.w};
 
-    if (T == LG_Q8_0)
-        k.hi[r][0] = y.x, k.hi[r][1] = y.y, k.hi[r][2] = y.z, k.hi[r][3] = y.w;
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        k.lo[r][w] = a[w];
-        if (T == LG_Q8_0)
-            continue;
-        k.lo[r][w] = a[w] & 0x0F0F0F0F;
-        k.hi[r][w] = a[w] >> 4 & 0x0F0F0F0F;
+        k.lo[r][w] = T == LG_Q8_0 ? a[w] : a[w] & 0x0F0F0F0F;
+        k.hi[r][w] = T == LG_Q8_0 ? b[w] : a[w] >> 4 & 0x0F0F0F0F;
         if (T == LG_Q6_K) {
             k.lo[r][w] |= (h.x >> 2 * w & 0x03030303) << 4;
             k.hi[r][w] |= (h.y >> 2 * w & 0x03030303) << 4;
@@ -279,28 +282,36 @@ template <int T> DEV void few_codes(few_quad<T> &k, int r, uint4 x, uint4 y, uin
     }
 }
 
+/* f16 scale of the block, and the two int8 of the run. */
+DEV void few_scales6(few_quad<LG_Q6_K> &k, int r, unsigned block, unsigned s)
+{
+    float f = half_bits(block);
+
+    k.s[r] = f * (float)(int8_t)(s & 0xFF);
+    k.m[r] = f * (float)(int8_t)(s >> 8);
+}
+
 template <int T> DEV void few_take(few_quad<T> &k, const uint8_t *slot, int lane, int run8)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = lane / 4 + 8 * r, t = lane % 4;
-        uint4 y = {};
+        const uint8_t *codes = slot + r * 512 + lane * 16, *scales = slot + few_slot<T>::SCALES;
+        uint4 x = *(const uint4 *)codes, y = {};
         uint2 h = {};
-        if (T == LG_Q8_0) {
-            y = *(const uint4 *)(slot + 1024 + r * 512 + lane * 16);
-            k.s[r] = half_bits(*(const unsigned short *)(slot + few_slot<T>::SCALES + row * 8 + t * 2));
-        }
+        if (T == LG_Q8_0)
+            y = *(const uint4 *)(codes + 1024);
         if (T == LG_Q6_K)
             h = *(const uint2 *)(slot + few_slot<T>::HIGH + row * 32 + t * 8);
-        few_codes<T>(k, r, *(const uint4 *)(slot + r * 512 + lane * 16), y, h);
-        if (T == LG_Q6_K) {
+        few_codes<T>(k, r, x, y, h);
+        if constexpr (T == LG_Q8_0) {
+            k.s[r] = half_bits(*(const unsigned short *)(scales + row * 8 + t * 2));
+        } else if constexpr (T == LG_Q6_K) {
             const uint8_t *block = slot + few_slot<T>::BLOCK + row * 4;
-            float f = half_bits(*(const unsigned *)block >> *(const unsigned *)(block + 64) & 0xFFFF);
-            unsigned s = *(const unsigned short *)(slot + few_slot<T>::SCALES + row * 8 + t * 2);
-            k.s[r] = f * (float)(int8_t)(s & 0xFF);
-            k.m[r] = f * (float)(int8_t)(s >> 8);
-        } else if (T == LG_Q4_K) {
-            few_k_scales(*(const uint4 *)(slot + few_slot<T>::SCALES + row * 16), run8, &k.s[r], &k.m[r]);
+            few_scales6(k, r, *(const unsigned *)block >> *(const unsigned *)(block + 64) & 0xFFFF,
+                        *(const unsigned short *)(scales + row * 8 + t * 2));
+        } else {
+            few_k_scales(*(const uint4 *)(scales + row * 16), run8, &k.s[r], &k.m[r]);
         }
     }
 }
@@ -407,6 +418,15 @@ DEV void few_meet(const few_team &t)
     }
 }
 
+/* Sums over t of pair c, and put(row, token, sum) of each. */
+template <typename Put> DEV void few_put(float4 v, int c, int lane, Put put)
+{
+    float sums[4] = {v.x, v.y, v.z, v.w}, sum;
+    int index = sums_of<4>(sums, 4, lane, &sum);
+
+    put(lane / 4 + 8 * (index >> 1), 2 * c + (index & 1), sum);
+}
+
 /* The end of a tile: sums over the warps, then over t; put(row, token, sum) for each of them. */
 template <int PAIRS, typename Put>
 DEV void few_join(few_team &team, const float (&acc)[PAIRS][4], int lane, Put put)
@@ -432,9 +452,7 @@ DEV void few_join(few_team &team, const float (&acc)[PAIRS][4], int lane, Put pu
 #pragma unroll
             for (int i = 0; i < o; i++)
                 v[i] = add4(v[i], v[i + o]);
-        float sums[4] = {v[0].x, v[0].y, v[0].z, v[0].w}, sum;
-        int index = sums_of<4>(sums, 4, lane, &sum);
-        put(lane / 4 + 8 * (index >> 1), 2 * c + (index & 1), sum);
+        few_put(v[0], c, lane, put);
     }
     team.count++;
 }

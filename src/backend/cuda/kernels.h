@@ -25,7 +25,8 @@ enum {
     LG_CU_EXACT_ROWS = 16, /* up to here a row's bits do not depend on the number of rows */
     LG_CU_CODE_ROWS = 64,  /* up to here inputs of products are int8 codes, above bf16 */
     LG_CU_PARTS = 4,
-    LG_CU_FEW_COLS = 4,    /* entries of a group when there are few rows */
+    LG_CU_GROUP_ROWS = 2,  /* entries of a group when there are few rows */
+    LG_CU_FEW_COLS = 4,    /* the same for types that moe_tiles.cu does not take */
     LG_CU_SPAN = 256,      /* positions of an attention node, at multiples of itself */
     LG_CU_TILES = 65535,   /* grouped products: most tiles of a launch (a grid's limit) */
     LG_CU_ROWS = 65535,    /* of a step, for the same reason */

@@ -268,7 +268,7 @@ void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *m)
     a.shared_at = rows * a.k;
     a.out = m->out.p;
     a.out_stride = m->out.stride;
-    if (m->routed && rows > 1 && c->grouped != m->ids)
+    if (m->routed && rows > 1) // the router's groups are smaller
         lg_cu_sort_entries(c, m, LG_CU_FEW_COLS);
     c->grouped = NULL;
     if (rows == 1)

@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS * block_experts<COLS>(
     if (COLS == 1)
         return;
     __syncthreads();
-    group_entries(a.ids, in.n_cols * a.k, a.n_expert, LG_CU_FEW_COLS, entry, group, n_group, (int *)shared);
+    group_entries(a.ids, in.n_cols * a.k, a.n_expert, LG_CU_GROUP_ROWS, entry, group, n_group, (int *)shared);
 }
 
 static size_t most(size_t a, size_t b)
