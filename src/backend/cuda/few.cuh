@@ -59,18 +59,32 @@ template <int T> DEV void put_token(uint8_t *to, int n_in, int token, int run, i
         scale[plane.sums / 4] = T == LG_Q6_K ? m.z : m.y;
 }
 
-/* The block's threads: n rows, row_of(token) each, to pairs at `to`. Quantised rows of n_in values. */
-template <int T, typename RowOf>
+/* The block's warps: n rows, row_of(token) each, to pairs at `to`. Quantised rows of n_in values. A warp
+ * takes 32 runs of a row at a time, and has HELD times as many under way. */
+template <int T, int HELD, typename RowOf>
 DEV void copy_tokens(uint8_t *to, const int8_t *q, const int4 *meta, int n_in, int n, RowOf row_of)
 {
-    int runs = n_in / 32;
+    int lane = threadIdx.x % 32, warps = (int)blockDim.x / 32, runs = n_in / 32, pieces = (runs + 31) / 32;
+    unsigned by = (65536u + (unsigned)pieces - 1) / (unsigned)pieces; // i / pieces is i * by >> 16
 
-    for (int i = (int)threadIdx.x; i < n * runs; i += (int)blockDim.x) {
-        int token = i / runs, run = i - token * runs;
-        size_t row = (size_t)row_of(token);
-        const int4 *from = (const int4 *)(q + row * (size_t)n_in) + 2 * run;
-        int4 a = __ldcg(from), b = __ldcg(from + 1), m = __ldcg(meta + row * (size_t)runs + (size_t)run);
-        put_token<T>(to, n_in, token, run, a, b, m);
+#pragma unroll 1
+    for (int p = (int)threadIdx.x / 32; p < n * pieces; p += HELD * warps) {
+        held_run r[HELD];
+        int token[HELD], run[HELD];
+#pragma unroll
+        for (int j = 0; j < HELD; j++) {
+            int i = p + j * warps;
+            token[j] = (int)((unsigned)i * by >> 16);
+            run[j] = i < n * pieces ? (i - token[j] * pieces) * 32 + lane : runs;
+            if (run[j] < runs) {
+                size_t row = (size_t)row_of(token[j]);
+                hold_run(r[j], q + row * (size_t)n_in, meta + row * (size_t)runs, run[j], runs);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < HELD; j++)
+            if (run[j] < runs)
+                put_token<T>(to, n_in, token[j], run[j], r[j].a, r[j].b, r[j].meta);
     }
 }
 

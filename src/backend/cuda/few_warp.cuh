@@ -148,38 +148,6 @@ template <int T> DEV void warp_take(few_quad<T> &k, unsigned p, const warp_place
     }
 }
 
-/* The block's warps: n rows, at most 2 * PAIRS, row_of(token) each, to pairs at `to`. A warp takes 32 runs of
- * a row at a time, and has HELD times as many under way. */
-template <int T, int PAIRS, typename RowOf>
-DEV void warp_tokens(uint8_t *to, const int8_t *q, const int4 *meta, int n_in, int n, RowOf row_of)
-{
-    enum { HELD = 3 };
-    int lane = threadIdx.x % 32, warps = (int)blockDim.x / 32, runs = n_in / 32, pieces = (runs + 31) / 32;
-
-#pragma unroll 1
-    for (int p = (int)threadIdx.x / 32; p < n * pieces; p += HELD * warps) {
-        held_run r[HELD];
-        int token[HELD], run[HELD];
-#pragma unroll
-        for (int j = 0; j < HELD; j++) {
-            int i = p + j * warps;
-            token[j] = 0;
-#pragma unroll
-            for (int k = 1; k < 2 * PAIRS; k++) // no division
-                token[j] += i >= k * pieces;
-            run[j] = i < n * pieces ? (i - token[j] * pieces) * 32 + lane : runs;
-            if (run[j] < runs) {
-                size_t row = (size_t)row_of(token[j]);
-                hold_run(r[j], q + row * (size_t)n_in, meta + row * (size_t)runs, run[j], runs);
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < HELD; j++)
-            if (run[j] < runs)
-                put_token<T>(to, n_in, token[j], run[j], r[j].a, r[j].b, r[j].meta);
-    }
-}
-
 /* A warp's slots in turn, as few_ring, by shared addresses. */
 template <int T> struct warp_ring_of {
     enum { DEPTH = warp_slot<T>::DEPTH, SLOT = warp_slot<T>::BYTES };

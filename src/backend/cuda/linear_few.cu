@@ -35,8 +35,8 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
             return;
         pdl_wait();
         n_rows = max(0, min(step_rows(step, a.rows) - a.first, 2 * PAIRS));
-        copy_tokens<T>(smem, a.acts.q, a.acts.meta, a.n_in, n_rows,
-                       [&](int token) { return a.first + token; });
+        copy_tokens<T, T == LG_Q8_0 ? 2 : 1>(smem, a.acts.q, a.acts.meta, a.n_in, n_rows,
+                                             [&](int token) { return a.first + token; });
         __syncthreads();
     };
     for (int p = 0; p < a.n_parts; p++) {

@@ -353,7 +353,7 @@ template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *sme
         now.scale[0] = matrix_scale(a.m[0], g.expert);
         now.scale[1] = UP ? matrix_scale(a.m[1], g.expert) : 0.0f;
     }
-    copy_tokens<T>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n,
+    copy_tokens<T, 1>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n,
                    [&](int token) { return UP ? __ldcg(&a.entry[g.first + token]) / a.k : g.first + token; });
     __syncthreads();
 }

@@ -107,7 +107,7 @@ DEV void up_tile(const tiles_args &a, const lg_cu_group &g, int first, uint8_t *
     auto ready = [&] {
         if (SHARED)
             pdl_wait();
-        warp_tokens<T, PAIRS>(tokens, a.in.q, a.in.meta, f.gate.n_in, g.n, row_of);
+        copy_tokens<T, 3>(tokens, a.in.q, a.in.meta, f.gate.n_in, g.n, row_of);
         __syncthreads();
     };
     auto place = [&](int) { return up_place(f, g, first, warp); };
@@ -172,7 +172,8 @@ static __global__ void __launch_bounds__(32 * DENSE_WARPS, 1)
     }
     auto ready = [&] {
         pdl_wait();
-        copy_tokens<T>(smem, a.in.q, a.in.meta, f.gate.n_in, g.n, [&](int token) { return g.first + token; });
+        copy_tokens<T, 3>(smem, a.in.q, a.in.meta, f.gate.n_in, g.n,
+                          [&](int token) { return g.first + token; });
         __syncthreads();
     };
     auto place = [&](int i) { return up_place(f, g, first, index + i * teams); };
@@ -202,7 +203,7 @@ DEV void down_tiles(const tiles_args &a, const lg_cu_group &g, int first, uint8_
     auto slot_at = [&](int token) { return SHARED ? slot0 + token : token ? slot1 : slot0; };
     auto ready = [&] {
         pdl_wait();
-        warp_tokens<T, 1>(tokens, mid.q, mid.meta, m.n_in, g.n, slot_at);
+        copy_tokens<T, 3>(tokens, mid.q, mid.meta, m.n_in, g.n, slot_at);
         __syncthreads();
     };
     // the last tile may have rows of the one before
