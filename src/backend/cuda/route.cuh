@@ -40,9 +40,10 @@ DEV float weights_of(const lg_cu_route &r, float score, int lane)
     return (r.norm ? score / (sum > 0x1p-14f ? sum : 0x1p-14f) : score) * r.scale;
 }
 
-// One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias; n is at
-// most 32 * N.
-template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int row, int lane)
+// One warp: the k best of n logits at p (shared memory, which is used up), by probability + bias (or NULL); n
+// is at most 32 * N. ids: of the row; also: NULL, or a second place for them.
+template <int N = CHOICES>
+DEV void choose(const lg_cu_route &a, float *p, const float *bias, int row, int lane, int32_t *also = NULL)
 {
     int n = a.n_expert;
     float sum = 0.0f, mine = 0.0f;
@@ -68,7 +69,7 @@ template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int r
 #pragma unroll
     for (int i = 0; i < N; i++) {
         int e = lane + 32 * i;
-        key[i] = e < n ? key_of(a.bias ? p[e] + a.bias[e] : p[e]) : 0u;
+        key[i] = e < n ? key_of(bias ? p[e] + bias[e] : p[e]) : 0u;
         best_here = max(best_here, key[i]);
     }
     for (int i = 0; i < a.k; i++) {
@@ -94,6 +95,8 @@ template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int r
             int rank = i / 32 * 32 + lane;
             if (rank <= i) {
                 a.ids[row * a.k + rank] = mine_id;
+                if (also)
+                    also[rank] = mine_id;
                 a.w[row * a.k + rank] = mine;
             }
         }
@@ -107,14 +110,33 @@ template <int N = CHOICES> DEV void choose(const lg_cu_route &a, float *p, int r
     }
 }
 
+/* The whole block: *a and *b become the sums of those of all threads up to this one. room: two ints a warp.
+ */
+DEV void sums_so_far(int *a, int *b, int *room)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
+
+    for (int o = 1; o < 32; o *= 2) {
+        int x = __shfl_up_sync(0xFFFFFFFFu, *a, (unsigned)o),
+            y = __shfl_up_sync(0xFFFFFFFFu, *b, (unsigned)o);
+        *a += lane >= o ? x : 0;
+        *b += lane >= o ? y : 0;
+    }
+    if (lane == 31)
+        room[2 * warp] = *a, room[2 * warp + 1] = *b;
+    __syncthreads();
+    *a += (int)__reduce_add_sync(0xFFFFFFFFu, lane < warp && lane < warps ? (unsigned)room[2 * lane] : 0u);
+    *b +=
+        (int)__reduce_add_sync(0xFFFFFFFFu, lane < warp && lane < warps ? (unsigned)room[2 * lane + 1] : 0u);
+}
+
 // The whole block: entries [0, n) sorted by expert, and tiles of at most tile_rows of them. shared: 2 *
-// experts + 2 * threads ints.
+// experts + 64 ints.
 DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, int32_t *entry,
                        lg_cu_group *group, int *n_group, int *shared)
 {
     int tid = threadIdx.x, threads = blockDim.x, per = (n_expert + threads - 1) / threads;
-    int *count = shared, *at = shared + n_expert, *sum = at + n_expert, *tiles = sum + threads;
-    int my_sum = 0, my_tiles = 0;
+    int *count = shared, *at = shared + n_expert, my_sum = 0, my_tiles = 0;
 
     for (int e = tid; e < n_expert; e += threads)
         count[e] = 0;
@@ -126,17 +148,10 @@ DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, i
         my_sum += count[e];
         my_tiles += (count[e] + tile_rows - 1) / tile_rows;
     }
-    sum[tid] = my_sum;
-    tiles[tid] = my_tiles;
-    for (int o = 1; o < threads; o *= 2) { // inclusive sums
-        __syncthreads();
-        int a = tid >= o ? sum[tid - o] : 0, b = tid >= o ? tiles[tid - o] : 0;
-        __syncthreads();
-        sum[tid] += a;
-        tiles[tid] += b;
-    }
-    __syncthreads();
-    int first = sum[tid] - my_sum, tile = tiles[tid] - my_tiles;
+    int first = my_sum, tile = my_tiles;
+    sums_so_far(&first, &tile, at + n_expert);
+    first -= my_sum;
+    tile -= my_tiles;
     for (int e = tid * per; e < min(tid * per + per, n_expert); e++) {
         at[e] = first;
         for (int i = 0; i < count[e]; i += tile_rows) {

@@ -165,9 +165,9 @@ static __global__ void __launch_bounds__(PART_THREADS)
     __syncthreads();
     if (tid < 32 && row < rows) {
         if (a.n_expert <= 256)
-            choose<8>(a, (float *)room, row, tid);
+            choose<8>(a, (float *)room, a.bias, row, tid);
         else
-            choose(a, (float *)room, row, tid);
+            choose(a, (float *)room, a.bias, row, tid);
     }
     __syncthreads();
     if (tid == 0) {
@@ -201,7 +201,7 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS)
         mine[e] = sum;
     }
     __syncwarp();
-    choose(a, mine, row, lane);
+    choose(a, mine, a.bias, row, lane);
 }
 
 enum { SORT_THREADS = 1024, MANY_SLICES = 2 };
@@ -288,6 +288,6 @@ void lg_cu_sort_entries(lg_cu *c, const lg_cu_moe *m, int tile_rows)
     int threads = bucket_rows(c, m->h.rows) * m->k <= 2048 ? 256 : SORT_THREADS;
 
     c->grouped = NULL;
-    launch(c, sort_kernel, dim3(1), threads, (2 * (size_t)n_expert + 2 * (size_t)threads) * sizeof(int),
-           m->ids, m->k, n_expert, tile_rows, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
+    launch(c, sort_kernel, dim3(1), threads, (2 * (size_t)n_expert + 64) * sizeof(int), m->ids, m->k,
+           n_expert, tile_rows, c->entry, c->group, c->n_group, (int)m->h.rows, c->step);
 }
