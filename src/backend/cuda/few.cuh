@@ -172,40 +172,78 @@ template <int T> DEV void few_fetch(unsigned slot, few_reader &f, unsigned n, in
     }
 }
 
-/* A warp's items in turn through DEPTH slots of SLOT bytes. start asks for the first; turn returns the slot
- * of the next one and asks for another. get(slot) starts the copies of the next item, while `left` says there
- * are some. */
+/* A warp's items in turn through DEPTH slots of SLOT bytes, by shared addresses. start asks for the first;
+ * turn returns the slot of the next one and asks for another. get(slot) starts the copies of the next item,
+ * while `left` says there are some. */
 template <int DEPTH, int SLOT> struct few_ring {
-    uint8_t *first, *now;
+    unsigned now, last; // the slot that is read; the last one of the ring
     int left;
 
-    template <typename Get> __device__ __forceinline__ void start(uint8_t *p, int n, Get get)
+    template <typename Get> __device__ __forceinline__ void start(unsigned p, int n, Get get)
     {
-        first = p;
-        now = p + (DEPTH - 1) * SLOT; // the slot before the first one
+        now = last = p + (DEPTH - 1) * SLOT; // the slot before the first one
         left = n;
 #pragma unroll 1
         for (int i = 0; i < DEPTH - 1; i++) {
             if (left > 0) {
-                get(shared_at(p + i * SLOT));
+                get(p + (unsigned)(i * SLOT));
                 left--;
             }
             copies_commit();
         }
     }
-    template <typename Get> __device__ __forceinline__ const uint8_t *turn(Get get)
+    template <typename Get> __device__ __forceinline__ unsigned turn(Get get)
     {
         copies_wait<DEPTH - 2>();
         __syncwarp(); // all lanes are done with the slot before, and see this one
         if (left > 0) {
-            get(shared_at(now));
+            get(now);
             left--;
         }
         copies_commit();
-        now = now == first + (DEPTH - 1) * SLOT ? first : now + SLOT;
+        now = now == last ? last - (DEPTH - 1) * SLOT : now + SLOT;
         return now;
     }
 };
+
+/* ---- loads from shared memory ---- */
+
+DEV uint4 shared_v4(unsigned at)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(at));
+    return v;
+}
+
+DEV uint2 shared_v2(unsigned at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    return v;
+}
+
+DEV unsigned shared_u32(unsigned at)
+{
+    unsigned v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+DEV unsigned shared_u16(unsigned at)
+{
+    unsigned short v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at));
+    return v;
+}
+
+DEV float2 shared_f2(unsigned at)
+{
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at));
+    return v;
+}
 
 /* ---- one quad ---- */
 
@@ -246,33 +284,6 @@ DEV void few_tokens(unsigned (&b)[8], unsigned at, unsigned mine)
                  : "r"(at), "r"(mine));
 }
 
-DEV float2 shared_f2(unsigned at)
-{
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(at));
-    return v;
-}
-
-/* v & bits | top, in one instruction: of two constants the compiler makes two. */
-DEV float few_field(unsigned v, unsigned bits, unsigned top)
-{
-    unsigned r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(r) : "r"(v), "r"(bits), "r"(top));
-    return __uint_as_float(r);
-}
-
-/* k_scales, with floats made of bits: a number of six bits below 2^23, or (six bits further up) below 2^17.
- */
-DEV void few_k_scales(uint4 w, int run8, float *s, float *m)
-{
-    int bit = 12 * run8;
-    unsigned lo = bit < 32 ? w.y : bit < 64 ? w.z : w.w, hi = bit < 32 ? w.z : w.w;
-    unsigned field = __funnelshift_r(lo, hi, (unsigned)bit & 31u);
-
-    *s = half_bits(w.x & 0xFFFF) * (few_field(field, 63u, 0x4B000000u) - 8388608.0f);
-    *m = -half_bits(w.x >> 16) * (few_field(field, 0xFC0u, 0x48000000u) - 131072.0f);
-}
-
 /* Codes and scales of a quad as the instruction wants them: lo and hi are the halves of a run, [row][word].
  */
 template <int T> struct few_quad {
@@ -284,11 +295,14 @@ template <int T> struct few_quad {
 template <int T> DEV void few_codes(few_quad<T> &k, int r, uint4 x, uint4 y, uint2 h)
 {
     const unsigned a[4] = {x.x, x.y, x.z, x.w}, b[4] = {y.x, y.y, y.z, y.w};
+    // Four words of a row come in neighbouring registers, and the instruction wants two of either row there.
+    // If this were a copy, it would be made again for every pair of tokens.
+    unsigned zero = threadIdx.y;
 
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        k.lo[r][w] = T == LG_Q8_0 ? a[w] : a[w] & 0x0F0F0F0F;
-        k.hi[r][w] = T == LG_Q8_0 ? b[w] : a[w] >> 4 & 0x0F0F0F0F;
+        k.lo[r][w] = T == LG_Q8_0 ? a[w] ^ zero : a[w] & 0x0F0F0F0F;
+        k.hi[r][w] = T == LG_Q8_0 ? b[w] ^ zero : a[w] >> 4 & 0x0F0F0F0F;
         if (T == LG_Q6_K) {
             k.lo[r][w] |= (h.x >> 2 * w & 0x03030303) << 4;
             k.hi[r][w] |= (h.y >> 2 * w & 0x03030303) << 4;
@@ -305,27 +319,41 @@ DEV void few_scales6(few_quad<LG_Q6_K> &k, int r, unsigned block, unsigned s)
     k.m[r] = f * (float)(int8_t)(s >> 8);
 }
 
-template <int T> DEV void few_take(few_quad<T> &k, const uint8_t *slot, int lane, int run8)
+/* Where a lane reads in a slot: codes, and of its row the other planes. */
+struct few_places {
+    unsigned codes, high, scales, block;
+};
+
+template <int T> DEV few_places few_places_of(int lane)
+{
+    unsigned row = (unsigned)lane / 4, t = (unsigned)lane % 4;
+    few_places at = {(unsigned)lane * 16, few_slot<T>::HIGH + row * 32 + t * 8,
+                     few_slot<T>::SCALES + (T == LG_Q4_K ? row * 16 : row * 8 + t * 2),
+                     few_slot<T>::BLOCK + row * 4};
+    return at;
+}
+
+/* The quad of the slot at p. */
+template <int T> DEV void few_take(few_quad<T> &k, unsigned p, const few_places &at, int run8)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int row = lane / 4 + 8 * r, t = lane % 4;
-        const uint8_t *codes = slot + r * 512 + lane * 16, *scales = slot + few_slot<T>::SCALES;
-        uint4 x = *(const uint4 *)codes, y = {};
+        unsigned u = (unsigned)r * 512, rows = (unsigned)r * 8;
+        uint4 x = shared_v4(p + at.codes + u), y = {};
         uint2 h = {};
         if (T == LG_Q8_0)
-            y = *(const uint4 *)(codes + 1024);
+            y = shared_v4(p + at.codes + u + 1024);
         if (T == LG_Q6_K)
-            h = *(const uint2 *)(slot + few_slot<T>::HIGH + row * 32 + t * 8);
+            h = shared_v2(p + at.high + rows * 32);
         few_codes<T>(k, r, x, y, h);
         if constexpr (T == LG_Q8_0) {
-            k.s[r] = half_bits(*(const unsigned short *)(scales + row * 8 + t * 2));
+            k.s[r] = half_bits(shared_u16(p + at.scales + rows * 8));
         } else if constexpr (T == LG_Q6_K) {
-            const uint8_t *block = slot + few_slot<T>::BLOCK + row * 4;
-            few_scales6(k, r, *(const unsigned *)block >> *(const unsigned *)(block + 64) & 0xFFFF,
-                        *(const unsigned short *)(scales + row * 8 + t * 2));
+            unsigned block = p + at.block + rows * 4;
+            few_scales6(k, r, shared_u32(block) >> shared_u32(block + 64) & 0xFFFF,
+                        shared_u16(p + at.scales + rows * 8));
         } else {
-            few_k_scales(*(const uint4 *)(scales + row * 16), run8, &k.s[r], &k.m[r]);
+            k_scales(shared_v4(p + at.scales + rows * 16), run8, &k.s[r], &k.m[r]);
         }
     }
 }
@@ -487,6 +515,7 @@ DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, fe
              meta_at = tokens + (unsigned)run * 8;
     unsigned b[8] = {};
     few_ring<DEPTH, few_slot<T>::BYTES> slots;
+    few_places places = few_places_of<T>(lane);
     few_reader from;
 
     auto get = [&](unsigned slot) { // there is a next quad in the row only with all sharers
@@ -497,7 +526,7 @@ DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, fe
         few_fetch<T>(slot, from, (unsigned)n_in, lane);
         ask = ask + 1 == per_tile ? 0 : ask + 1;
     };
-    slots.start(room, n * per_tile, get);
+    slots.start(shared_at(room), n * per_tile, get);
     ready();
 #pragma unroll 1
     for (int tile = 0; tile < n; tile++) {
@@ -506,7 +535,7 @@ DEV void few_tiles(const lg_cu_mat &m, int n, unsigned tokens, uint8_t *room, fe
         for (int j = 0; j < per_tile; j++) {
             few_quad<T> k;
             unsigned quad = (unsigned)j * (SHARERS * 128); // of a row of tokens
-            few_take<T>(k, slots.turn(get), lane, run & 7);
+            few_take<T>(k, slots.turn(get), places, run & 7);
 #pragma unroll
             for (int c = 0; c < PAIRS; c++) {
                 few_tokens(b, codes_at + (unsigned)c * pair + quad, mine);

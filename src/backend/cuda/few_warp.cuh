@@ -80,52 +80,17 @@ template <int T> DEV void warp_fetch(unsigned slot, few_reader &f, unsigned n, i
     f.block += T == LG_Q6_K ? 2 : 0;
 }
 
-DEV uint4 shared_v4(unsigned at)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(at));
-    return v;
-}
-
-DEV uint2 shared_v2(unsigned at)
-{
-    uint2 v;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
-    return v;
-}
-
-DEV unsigned shared_u32(unsigned at)
-{
-    unsigned v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
-    return v;
-}
-
-DEV unsigned shared_u16(unsigned at)
-{
-    unsigned short v;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at));
-    return v;
-}
-
-/* Where a lane reads in a slot: codes, and of its row the other planes. */
-struct warp_places {
-    unsigned codes, high, scales, block;
-};
-
-template <int T> DEV warp_places warp_places_of(int lane)
+template <int T> DEV few_places warp_places_of(int lane)
 {
     unsigned row = (unsigned)lane / 4, t = (unsigned)lane % 4;
-    warp_places w = {(unsigned)lane * 16, warp_slot<T>::HIGH + row * 64 + t * 8,
+    few_places at = {(unsigned)lane * 16, warp_slot<T>::HIGH + row * 64 + t * 8,
                      warp_slot<T>::SCALES + (T == LG_Q8_0 ? row * 8 + t * 2 : row * 16),
                      warp_slot<T>::BLOCK + row * 4};
-    return w;
+    return at;
 }
 
 /* Quad i of the slot at p. odd: Q6_K: which half of the word has the block's scale, times 16. */
-template <int T> DEV void warp_take(few_quad<T> &k, unsigned p, const warp_places &at, int i, int t, int odd)
+template <int T> DEV void warp_take(few_quad<T> &k, unsigned p, const few_places &at, int i, int t, int odd)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -143,43 +108,10 @@ template <int T> DEV void warp_take(few_quad<T> &k, unsigned p, const warp_place
             unsigned s = shared_u16(p + at.scales + (unsigned)(r * 128 + i * 8 + t * 2));
             few_scales6(k, r, shared_u32(p + at.block + (unsigned)(r * 32)) >> odd & 0xFFFF, s);
         } else {
-            few_k_scales(shared_v4(p + at.scales + (unsigned)(r * 128)), 4 * i + t, &k.s[r], &k.m[r]);
+            k_scales(shared_v4(p + at.scales + (unsigned)(r * 128)), 4 * i + t, &k.s[r], &k.m[r]);
         }
     }
 }
-
-/* A warp's slots in turn, as few_ring, by shared addresses. */
-template <int T> struct warp_ring_of {
-    enum { DEPTH = warp_slot<T>::DEPTH, SLOT = warp_slot<T>::BYTES };
-    unsigned now, last; // the slot that is read; the last one of the ring
-    int left;           // slots to be asked for
-
-    template <typename Get> __device__ __forceinline__ void start(unsigned p, int n, Get get)
-    {
-        last = now = p + (DEPTH - 1) * SLOT; // the slot before the first one
-        left = n;
-#pragma unroll 1
-        for (int i = 0; i < DEPTH - 1; i++) {
-            if (left > 0) {
-                get(p + (unsigned)(i * SLOT));
-                left--;
-            }
-            copies_commit();
-        }
-    }
-    template <typename Get> __device__ __forceinline__ unsigned turn(Get get)
-    {
-        copies_wait<DEPTH - 2>();
-        __syncwarp(); // all lanes are done with the slot before, and see this one
-        if (left > 0) {
-            get(now);
-            left--;
-        }
-        copies_commit();
-        now = now == last ? last - (DEPTH - 1) * SLOT : now + SLOT;
-        return now;
-    }
-};
 
 /* n tiles (ONE: 1), place(i) each, times the tokens of PAIRS pairs at `tokens`; room: the warp's ring.
  * ready() is called once the first weights are under way; put(tile, row, token, sum) by one lane each. */
@@ -192,8 +124,8 @@ DEV void warp_tiles(const lg_cu_mat &m, int n, unsigned tokens, unsigned room, P
     unsigned mine = t == g >> 1, pair = pair_bytes<T>(n_in), b[8] = {};
     pair_planes plane = planes_of(n_in);
     int ask = 0, ask_tile = 0;
-    warp_places places = warp_places_of<T>(lane);
-    warp_ring_of<T> ring;
+    few_places places = warp_places_of<T>(lane);
+    few_ring<warp_slot<T>::DEPTH, warp_slot<T>::BYTES> ring;
     few_reader from;
 
     auto next = [&] {

@@ -191,7 +191,7 @@ DEV void take_quad(few_quad<T> &k, const uint8_t *slot, const lane_place<T> &p, 
             h = *(const uint2 *)(slot + p.high + 8 * r * b.high);
         few_codes<T>(k, (int)r, *(const uint4 *)codes, y, h);
         if (T == LG_Q4_K) {
-            few_k_scales(*(const uint4 *)scales, p.run8, &k.s[r], &k.m[r]);
+            k_scales(*(const uint4 *)scales, p.run8, &k.s[r], &k.m[r]);
         } else {
             unsigned s = *(const unsigned short *)scales;
             k.s[r] = half_bits(s);
