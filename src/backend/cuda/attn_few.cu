@@ -724,6 +724,7 @@ template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigne
         return false;
     }
     config.numAttrs = c->pdl && !c->uneven ? 2 : 1;
+    c->launches++;
     cudaError_t e = cudaLaunchKernelEx(&config, kernel, f, c->step);
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;

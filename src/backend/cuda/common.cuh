@@ -96,6 +96,7 @@ static void launch_clusters(lg_cu *c, void (*kernel)(Params...), dim3 grid, int 
     config.attrs = attr;
     config.numAttrs = (unsigned)n;
     c->uneven = false;
+    c->launches++;
     cudaError_t e = cudaLaunchKernelEx(&config, kernel, Params(args)...);
     if (e != cudaSuccess && c->error == cudaSuccess)
         c->error = e;

@@ -87,6 +87,7 @@ typedef struct lg_cu {
     int32_t *entry;         /* [rows * k]: entries sorted by expert */
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
+    unsigned launches, routed; /* kernels so far, and how many there were behind the last router */
     int *n_group;           /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches */
     float *expert_out;      /* [rows * (k + 1)][hidden] */
     float *attn_part;       /* nodes of attention */

@@ -7,11 +7,14 @@
  * then the weighted sum. A dense expert (no routing) takes as many rows a block as there are, and few.cuh's
  * tiles. moe_few.cu has the other types.
  *
- * The shared expert's blocks come first in the grid, since they need no choice and ask for weights before the
- * wait; then an expert's blocks are neighbours, and a second group of its rows finds the weights in L2.
+ * The shared expert's blocks come first in the grid; then an expert's blocks are neighbours, and a second
+ * group of its rows finds the weights in L2.
  *
- * Surprise: `down` reads the groups, and asks for weights, before it waits for the launch of gate and up. The
- * router is the launch before that, and is over once all blocks of gate and up have waited and let `down` in.
+ * Surprise: right behind a router the shared expert's blocks of gate and up do not wait for it: what they
+ * read is older, and was complete when all of the router's blocks had waited for it and let this launch in.
+ * So they are done when the choice is made. In the same way `down` reads the groups, and asks for weights,
+ * before it waits: it comes in when all blocks of gate and up have let it in, which those of the chosen
+ * experts do when the router is over.
  */
 #include "backend/cuda/few_warp.cuh"
 
@@ -36,6 +39,7 @@ struct tiles_args {
     unsigned by_k;         // 2^32 / k, rounded up: an entry's row is the upper half of their product
     int shared_at;         // rows of expert_out before those
     int down_tiles;        // of a block
+    bool early;            // the input was complete before the launch before, which is a router's
     float *expert_out;
 };
 
@@ -105,8 +109,6 @@ DEV void up_tile(const tiles_args &a, const lg_cu_group &g, int first, uint8_t *
         return SHARED || a.k == 1 ? slot : (int)__umulhi((unsigned)slot, a.by_k);
     };
     auto ready = [&] {
-        if (SHARED)
-            pdl_wait();
         copy_tokens<T, 3>(tokens, a.in.q, a.in.meta, f.gate.n_in, g.n, row_of);
         __syncthreads();
     };
@@ -129,17 +131,16 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     uint8_t *room = smem + warp * warp_ring<T, S>(), *tokens = smem + WARPS * warp_ring<T, S>();
     lg_cu_group g;
 
-    if (shared) {
-        any = shared_group<shared_pairs<S>()>(a, step, (int)blockIdx.y, &g);
-    } else {
+    if (shared && a.early)
+        let_next();
+    else
         pdl_wait();
+    if (shared)
+        any = shared_group<shared_pairs<S>()>(a, step, (int)blockIdx.y, &g);
+    else
         any = routed_group(a, step, &g);
-    }
-    if (!any || first >= (shared ? a.shared : a.routed).gate.n_out) {
-        if (shared)
-            pdl_wait();
+    if (!any || first >= (shared ? a.shared : a.routed).gate.n_out)
         return;
-    }
     if (shared)
         up_tile<S, shared_pairs<S>(), true>(a, g, first, room, tokens, mid);
     else
@@ -402,6 +403,7 @@ bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *m)
     if (!is_pair(up, other->gate.type) || !is_pair(down, other->down.type) ||
         group_smem<LG_Q6_K, LG_Q8_0>(larger(n_in, n_mid)) + 2048 > (size_t)c->smem)
         return false;
+    a.early = c->routed == c->launches;
     if (c->grouped != m->ids)
         lg_cu_sort_entries(c, m, LG_CU_GROUP_ROWS);
     c->grouped = NULL;

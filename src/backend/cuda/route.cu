@@ -217,4 +217,5 @@ void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
     else
         run<16>(c, a, rows);
     c->grouped = rows > 1 ? a->ids : NULL;
+    c->routed = c->launches;
 }
