@@ -71,7 +71,7 @@ DEV bool routed_group(const tiles_args &a, const lg_cu_step *step, lg_cu_group *
 /* The group's token: its entry, or its row of the shared expert. */
 DEV int slot_of(const tiles_args &a, bool shared, const lg_cu_group &g, int token)
 {
-    return shared ? g.first + token : a.entry[g.first + token];
+    return shared ? g.first + token : __ldcg(&a.entry[g.first + token]);
 }
 
 /* A warp: value `lane` of a run of the token's result, which becomes a run of the input of down. mid: of the

@@ -268,6 +268,37 @@ DEV void fetch_pair(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t
     }
 }
 
+/* One lane: so many bytes (a multiple of 16, aligned) will be asked for. */
+[[maybe_unused]] DEV void to_l2(const uint8_t *p, unsigned bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#else
+    (void)p, (void)bytes;
+#endif
+}
+
+/* The same of n runs, whole rows from `row` on. (Not the f16 of Q6_K: they are few.) */
+template <int T> DEV void rows_to_l2(const lg_cu_mat &m, const uint8_t *p, int row, int n)
+{
+    unsigned u = (unsigned)n;
+
+    if (T == LG_Q8_0) {
+        to_l2(plane_at(p, row, m.n_in, 0), 32 * u);
+        to_l2(plane_at(p + m.at[0], row, m.n_in / 16, 0), 2 * u);
+        return;
+    }
+    to_l2(plane_at(p, row, m.n_in / 2, 0), 16 * u);
+    if (T == LG_Q6_K) {
+        to_l2(plane_at(p + m.at[0], row, m.n_in / 4, 0), 8 * u);
+        to_l2(plane_at(p + m.at[1], row, m.n_in / 16, 0), 2 * u);
+        return;
+    }
+    to_l2(plane_at(p + m.at[0], row, m.n_in / 16, 0), 2 * u);
+    if (T == LG_Q5_K)
+        to_l2(plane_at(p + m.at[1], row, m.n_in / 8, 0), 4 * u);
+}
+
 /* Run `run` of row `row` of a slot of `all` runs, n of a row. skew: see skew_of. */
 template <int T> DEV raw_run<T> take(const uint8_t *slot, int all, int row, int n, int run, unsigned skew)
 {
