@@ -26,7 +26,9 @@ enum {
     DOWN_SLOTS = 12, // of a warp, about
     GROUP_MOST = 4,  // rows of a group, of the shared expert
     DENSE_WARPS = 8,
-    DENSE_RING = 4352, // bytes of a warp's: two quads of Q8_0, three of Q4_K
+    // bytes of a warp's ring: four quads of Q8_0, six of Q4_K, or, where the rows need the room, half of it
+    DENSE_RING = 8704,
+    DENSE_LEAST = DENSE_RING / 2,
 };
 
 struct tiles_args {
@@ -155,7 +157,7 @@ static_assert((int)LG_CU_GROUP_ROWS <= 2, "a pair");
 
 /* ---- gate and up of a dense expert ---- */
 
-template <int T, int PAIRS>
+template <int T, int PAIRS, int RING>
 static __global__ void __launch_bounds__(32 * DENSE_WARPS, 1)
     moe_up_dense_kernel(__grid_constant__ const tiles_args a, const lg_cu_step *step)
 {
@@ -182,8 +184,7 @@ static __global__ void __launch_bounds__(32 * DENSE_WARPS, 1)
         mid[token * UP_TILES * TILE_ROWS + (index + i * teams) * TILE_ROWS + r] = sum;
     };
     int n = index < UP_TILES ? (UP_TILES - index + teams - 1) / teams : 0;
-    few_tiles<T, PAIRS, DENSE_RING>(f.gate, n, shared_at(smem), rings + warp * DENSE_RING, team, place, ready,
-                                    put);
+    few_tiles<T, PAIRS, RING>(f.gate, n, shared_at(smem), rings + warp * RING, team, place, ready, put);
     __syncthreads();
     for (int token = warp; token < g.n; token += DENSE_WARPS)
         store_up(a, true, g, token, first, mid + token * UP_TILES * TILE_ROWS, lane);
@@ -253,9 +254,9 @@ template <int T, int S> static size_t group_smem(int n_in)
     return (size_t)(WARPS * warp_ring<T, S>()) + GROUP_MOST / 2 * (size_t)pair_bytes<LG_Q4_K>(n_in);
 }
 
-static size_t dense_smem(int pairs, int n_in)
+static size_t dense_smem(int pairs, int ring, int n_in)
 {
-    return (size_t)pairs * (pair_bytes<LG_Q4_K>(n_in) + PART_BYTES) + DENSE_WARPS * DENSE_RING;
+    return (size_t)pairs * (pair_bytes<LG_Q4_K>(n_in) + PART_BYTES) + (size_t)(DENSE_WARPS * ring);
 }
 
 static bool takes(const lg_cu_ffn *f)
@@ -321,14 +322,28 @@ static bool is_pair(int t, int s)
      : (s) == (t)                   ? run<LG_Q6_K, LG_Q6_K>(__VA_ARGS__) \
                                     : run<LG_Q6_K, LG_Q8_0>(__VA_ARGS__))
 
-template <int T, int PAIRS> static void run_dense_pairs(lg_cu *c, const tiles_args &a)
+template <int T, int PAIRS, int RING> static void run_dense_ring(lg_cu *c, const tiles_args &a)
 {
-    size_t smem = dense_smem(PAIRS, a.shared.gate.n_in);
-    auto kernel = moe_up_dense_kernel<T, PAIRS>;
+    size_t smem = dense_smem(PAIRS, RING, a.shared.gate.n_in);
+    auto kernel = moe_up_dense_kernel<T, PAIRS, RING>;
 
     share_sm(c, kernel, smem);
     launch(c, kernel, dim3((unsigned)ceil_div(a.shared.gate.n_out, UP_COLS), (unsigned)a.n_shared),
            32 * DENSE_WARPS, smem, a, c->step);
+}
+
+// Does a block have room for so many rows?
+static bool dense_fits(const lg_cu *c, int pairs, int ring, int n_in)
+{
+    return dense_smem(pairs, ring, n_in) + 8192 <= (size_t)c->smem;
+}
+
+template <int T, int PAIRS> static void run_dense_pairs(lg_cu *c, const tiles_args &a)
+{
+    if (dense_fits(c, PAIRS, DENSE_RING, a.shared.gate.n_in))
+        run_dense_ring<T, PAIRS, DENSE_RING>(c, a);
+    else
+        run_dense_ring<T, PAIRS, DENSE_LEAST>(c, a);
 }
 
 template <int T> static void run_dense_up(lg_cu *c, const tiles_args &a, int pairs)
@@ -348,7 +363,7 @@ static bool run_dense(lg_cu *c, const lg_cu_moe *m, tiles_args &a, int rows)
     lg_tensor x = {c->mid_f32, m->shared->down.n_in, m->shared->down.n_in, m->h.rows}; // quantised already
     lg_cu_part part = {};
 
-    while (pairs > 0 && dense_smem(pairs, m->shared->gate.n_in) + 8192 > (size_t)c->smem)
+    while (pairs > 0 && !dense_fits(c, pairs, DENSE_LEAST, m->shared->gate.n_in))
         pairs /= 2;
     if (pairs == 0)
         return false;
