@@ -108,7 +108,9 @@ template <int T> static bool run_pairs(lg_cu *c, few_args &a, int rows)
 {
     auto fits = [&](int pairs, int ring) { return few_smem<T>(pairs, ring, a.n_in) <= (size_t)c->smem; };
 
-    if (rows > 8 && fits(8, NARROW_RING))
+    if (rows > 8 && fits(8, WIDE_RING))
+        run<T, 8, WIDE_RING>(c, a, rows);
+    else if (rows > 8 && fits(8, NARROW_RING))
         run<T, 8, NARROW_RING>(c, a, rows);
     else if (rows > 4 && fits(4, WIDE_RING))
         run<T, 4, WIDE_RING>(c, a, rows);
