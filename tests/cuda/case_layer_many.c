@@ -1,7 +1,7 @@
 /*
- * tests/cuda: the second half of a layer as the model runs it, with more rows than are exact: residual add and
- * norm, routing, experts, the next norm and its projections. What such a step fuses must give the bits of its
- * ops one by one, and the same again.
+ * tests/cuda: the second half of a layer as the model runs it, with more rows than are exact: residual add
+ * and norm, routing, experts, the next norm and its projections. What such a step fuses must give the bits of
+ * its ops one by one, and the same again.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -621,8 +621,8 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
         for (int j = 0; j < 16; j++)
             asm volatile("" : "+f"(st.acc[j][0]), "+f"(st.acc[j][1]), "+f"(st.acc[j][2]), "+f"(st.acc[j][3]));
     __syncthreads();
-    if (LG_ATT_LET && f.k)
-        let_next();
+    if (f.k)
+        let_next(); // a product, which has weights to ask for
     pdl_wait();
     head_loads loads = loads_of(f, part, here && h < heads + (own ? 2 : 0));
     if (!here)

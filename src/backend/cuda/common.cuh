@@ -7,9 +7,11 @@
  * files have planes of their own (layout.cu) and are read with aligned 16-byte loads; the rest is read as
  * stored.
  *
- * Surprise: griddepcontrol.wait must come before the first read of anything that an earlier kernel wrote, and
- * before launch_dependents; then at most two kernels of the stream overlap, and nothing of the one before
- * them.
+ * Surprise: griddepcontrol.wait must come before the first read of anything that an earlier kernel of the
+ * step wrote. Where it also comes before launch_dependents, at most two kernels overlap, and nothing of the
+ * one before them; only behind such a launch may a kernel read earlier what that launch has waited for (ids,
+ * groups, a router's input). Some let the next one in before they wait: it may then do nothing but ask for
+ * weights.
  */
 #ifndef LG_BACKEND_CUDA_COMMON_CUH
 #define LG_BACKEND_CUDA_COMMON_CUH

@@ -487,14 +487,14 @@ DEV void block_products(const int8_args &a, int p, place at, uint8_t *smem, floa
     cluster_meet(); // nobody ends while others read
 }
 
-static constexpr int blocks_of(int mode, int nt)
+static constexpr int blocks_of(int nt)
 {
-    return nt == 0 ? 4 : mode == PLAIN && nt == 4 ? 3 : 2;
+    return nt == 0 ? 4 : 2;
 }
 
 // A block (weight rows, group), or a cluster of them for all rows. NT: eights of tokens; 0: groups.
 template <int T, int MODE, int NT, int ROW_WARPS>
-static __global__ void __launch_bounds__(32 * WARPS, blocks_of(MODE, NT))
+static __global__ void __launch_bounds__(32 * WARPS, blocks_of(NT))
     int8_kernel(__grid_constant__ const int8_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(128) uint8_t smem[];
@@ -544,7 +544,7 @@ static void run(lg_cu *c, int8_args &a, dim3 grid, int tokens)
 {
     size_t smem = smem_bytes<T>(16 * ROW_WARPS, tokens);
     auto kernel = int8_kernel<T, MODE, NT, ROW_WARPS>;
-    int room = c->sms * blocks_of(MODE, NT) / (int)grid.x, stages = a.part[0].w.n_in / (32 * STAGE_RUNS);
+    int room = c->sms * blocks_of(NT) / (int)grid.x, stages = a.part[0].w.n_in / (32 * STAGE_RUNS);
 
     a.cluster = 1;
     while (NT > 0 && c->arch >= 90 && a.cluster < MOST_CLUSTER && 2 * a.cluster <= room &&

@@ -214,8 +214,8 @@ bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
  * norm's x or x_out. */
 bool lg_cu_moe_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, const lg_cu_normed *norm);
 /* moe_down_one.cu, for moe_one.cu: the last launch. The values between the products are in c->mid_f32, the
- * choice in the route's ids and w, or m's. Ids and m->add.x are read while the launch before is still at
- * work: it has to write the ids before it lets the next one in, and does not write x. */
+ * choice in m's ids and w; with a route the launch before leaves the ids, where the one before that has left
+ * -1, and this one the weights. It lets this one in when it has waited. */
 bool lg_cu_moe_down_fits(const lg_cu *c, const lg_cu_moe *m);
 void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route);
 /* route_many.cu: entries by expert to c->entry, groups of at most tile_rows of them to c->group */

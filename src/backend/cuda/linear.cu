@@ -79,21 +79,11 @@ struct one_args {
     lg_cu_residual add; // of one part
 };
 
-#ifndef LG_ONE_MOST
-#define LG_ONE_MOST 16
-#endif
-#ifndef LG_ONE_SHAPES
-#define LG_ONE_SHAPES 1
-#endif
-#ifndef LG_ONE_ROWS
-#define LG_ONE_ROWS 8
-#endif
-
 enum {
     MORE_WARPS = 12,    // of a block, where all of its rows fit the rings; or
     MOST_WARPS = 16,    // where no warp has so many rows then
-    ONE_ROWS = LG_ONE_ROWS, // of a warp between two reductions, behind a norm
-    OUT_ROWS = 4,           // elsewhere, where rows are few
+    ONE_ROWS = 8,       // of a warp between two reductions, behind a norm
+    OUT_ROWS = 4,       // elsewhere, where rows are few
     STACK_BYTES = 3456, // rows that fit twice come in pairs: larger copies
 };
 
@@ -143,15 +133,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? WARPS : 0;
     };
-    slots.open(smem, a.ring, warp, lane, units * slices, LG_LIN_LET ? -1 : 0);
-    slots.fill(a.early, get, NORM ? LG_PACE_Q : LG_PACE_O);
+    slots.open(smem, a.ring, warp, lane, units * slices, 0);
+    slots.fill(a.early, get, EARLY_PACE);
     if (NORM)
         norm_weights(norm, a.norm);
-    if (LG_LIN_LET == 1)
-        let_next();
     wait_for_last(); // the activations are of the kernel before
-    if (LG_LIN_LET == 2)
-        let_next();
     if (NORM) {
         norm_in(norm, a.norm, acts, NULL, (float *)(acts + act_room(a.n_in)), stores,
                 [&] { slots.fill(RING_MOST, get); });
@@ -216,9 +202,9 @@ template <bool NORM, int WARPS> static auto kernel_of(int type)
 
 template <bool NORM> static auto kernel_with(int type, int warps, int n_in)
 {
-    if (NORM && LG_ONE_SHAPES && type == LG_Q8_0 && warps == STREAM_WARPS && n_in == 3072)
+    if (NORM && type == LG_Q8_0 && warps == STREAM_WARPS && n_in == 3072)
         return linear_one_kernel<LG_Q8_0, true, STREAM_WARPS, 96>; // what published models have
-    if (NORM && LG_ONE_SHAPES && type == LG_Q4_K && warps == MOST_WARPS && n_in == 2048)
+    if (NORM && type == LG_Q4_K && warps == MOST_WARPS && n_in == 2048)
         return linear_one_kernel<LG_Q4_K, true, MOST_WARPS, 64>;
     return warps == MOST_WARPS   ? linear_one_kernel<LG_Q4_K, NORM, MOST_WARPS, 0> // see plan_one
            : warps == MORE_WARPS ? kernel_of<NORM, MORE_WARPS>(type)
@@ -235,7 +221,7 @@ static ring_plan plan_one(const lg_cu *c, const one_args &a, int type, int slot,
 
     if (all / (size_t)c->sms + other > STREAM_SMEM)
         return best;
-    for (int warps = MORE_WARPS; warps <= LG_ONE_MOST; warps += MOST_WARPS - MORE_WARPS) {
+    for (int warps = MORE_WARPS; warps <= MOST_WARPS; warps += MOST_WARPS - MORE_WARPS) {
         ring_plan p = plan_ring(c, slot, other, warps);
         if (p.depth > 0 && (!norm || norm->cols <= norm_columns(warps)) &&
             (warps < MOST_WARPS || type == LG_Q4_K) &&
@@ -272,7 +258,9 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     a.ring = plan_one(c, a, type, slot, other, all, norm);
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
-    a.early = ceil_div(norm ? LG_EARLY_Q : LG_EARLY_O, a.ring.slot * a.ring.warps);
+    // behind attention memory has time
+    int slots = ceil_div(a.total / a.stack, c->sms) * ceil_div(n_in / 32, SLICE);
+    a.early = norm || slots <= a.ring.depth * a.ring.warps ? 1 : a.ring.depth;
     a.n_parts = n_parts;
     a.n_in = n_in;
     a.rows = rows;

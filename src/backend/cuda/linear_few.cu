@@ -8,10 +8,6 @@
 
 enum { LINEAR_WARPS = 16 };
 
-// Bytes of weights of a block that are asked for before the kernel before has finished: into L2, since the
-// rings have no room for them.
-enum { L2_AHEAD = 256 << 10, L2_ROWS = 4 };
-
 // Bytes of a warp's ring: three quads of Q8_0, or two where the rows need the room.
 enum { WIDE_RING = 6528, NARROW_RING = 4352 };
 
@@ -20,24 +16,6 @@ struct few_args {
     int n_parts, n_tiles, n_in, first, rows; // first: of the rows that this launch takes
     lg_cu_acts acts;
 };
-
-// The block: tiles [first, end), or as many of their rows as L2_AHEAD says.
-template <int T> DEV void tiles_to_l2(const few_args &a, int first, int end)
-{
-    int left = L2_AHEAD / rows_bytes(T, a.n_in / 32);
-
-    for (int p = 0; p < a.n_parts; p++) {
-        const lg_cu_part &part = a.part[p];
-        int row = max(first - part.first_group, 0) * TILE_ROWS,
-            stop = min(min((end - part.first_group) * TILE_ROWS, part.w.n_out), row + left);
-        for (int r = row + (int)threadIdx.x * L2_ROWS; r < stop; r += LINEAR_WARPS * 32 * L2_ROWS) {
-            int n = min((int)L2_ROWS, stop - r) & ~1; // of whole 16 bytes
-            if (n > 0)
-                rows_to_l2<T>(part.w, part.w.p, r, n * (a.n_in / 32));
-        }
-        left -= max(stop - row, 0);
-    }
-}
 
 template <int T, int PAIRS, int RING>
 static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
@@ -61,8 +39,6 @@ static __global__ void __launch_bounds__(32 * LINEAR_WARPS, 1)
                                              [&](int token) { return a.first + token; });
         __syncthreads();
     };
-    if (a.first == 0)
-        tiles_to_l2<T>(a, first, end);
     for (int p = 0; p < a.n_parts; p++) {
         const lg_cu_part &part = a.part[p];
         int from = max(first, part.first_group),

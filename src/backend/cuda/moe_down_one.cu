@@ -383,8 +383,8 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
     lg_cu_mat routed = a.routed, shared = a.shared;
     if (R)
         routed.n_in = shared.n_in = 32 * R; // as it is, and a constant
-    // The ids were written by the launch before the last, for which the last has waited, or by the last
-    // before it let this one in (kernels.h): no need to wait. (The weights came with them, but have time.)
+    // The ids were written by the launch before the last, for which the last has waited before it let this
+    // one in; or the last leaves them when it knows them (moe_one.cu).
     int mine = 0;
     if (lane < a.k && any)
         mine = a.route.router ? await_shared_id(&a.ids[lane]) : __ldcg(&a.ids[lane]);
@@ -422,8 +422,7 @@ static __global__ void __launch_bounds__(DOWN_THREADS, 2)
     mid_unit units[MID_AHEAD];
     if (a.route.router && warp == DOWN_WARPS - 1 && any)
         weight = weights_of(a.route, score_of(__ldcg(&a.logits[mine])), lane);
-    if (LG_DOWN_LET)
-        let_next(); // it has weights to ask for at once
+    let_next(); // it has weights to ask for at once, and needs nothing of this step before its wait
     pdl_wait();
     load_units(mid, units);
     if (!a.route.router && warp == DOWN_WARPS - 1 && lane < a.k && any)
@@ -519,7 +518,6 @@ static size_t plan_down(const lg_cu *c, const lg_cu_moe *m, down_args *a)
     }
     if (a->slots > RING_MOST * DOWN_WARPS)
         a->slots = RING_MOST * DOWN_WARPS;
-    a->early = ceil_div(LG_EARLY_D, a->slot * DOWN_WARPS);
     // each thread finishes one row at most
     return a->slots >= DOWN_WARPS && rows <= DOWN_THREADS ? (size_t)(a->slots * (a->slot + 8)) + other : 0;
 }
@@ -576,6 +574,7 @@ void lg_cu_moe_down_one(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route)
     a.add = m->add;
     a.k = m->k;
     a.rows = m->h.rows;
+    a.early = 1; // more would delay the end of the launch before (stream.cuh)
     if (a.routed.type == LG_Q8_0)
         run_down<LG_Q8_0>(c, a, smem);
     else if (a.routed.type == LG_Q4_K)

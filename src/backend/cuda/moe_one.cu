@@ -9,24 +9,12 @@
  *
  * Numbers are those of route.cu and moe_few.cu, bit for bit.
  *
- * Surprise: the third reads the ids of the chosen before it waits for the second. Block 0 of the second has
- * them in memory before any of its threads lets the third in, and that starts when all blocks have.
+ * Surprise: the third reads the ids of the chosen while the second is still at work: the first leaves -1 in
+ * their places, and block 0 of the second the ids as soon as it knows them. No fence is needed, which would
+ * come behind all copies that are under way.
  */
 #include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
-
-#ifndef LG_UP_MORE
-#define LG_UP_MORE 12
-#endif
-#ifndef LG_UP_WARPS
-#define LG_UP_WARPS STREAM_WARPS
-#endif
-#ifndef LG_UP_SHAPES
-#define LG_UP_SHAPES 1
-#endif
-#ifndef LG_UP_REHEARSE
-#define LG_UP_REHEARSE 1
-#endif
 
 /* ---- pairs of gate and up ---- */
 
@@ -135,8 +123,7 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     router_ahead(a, warp, lane, w);
     if (finishes && a.route.bias)
         bias = __ldg(&a.route.bias[expert]);
-    if (LG_FIRST_LET)
-        let_next(); // it has weights to ask for at once
+    let_next(); // it has weights to ask for at once
     pdl_wait();
     if (blockIdx.x == 0 && (int)threadIdx.x < a.route.k && any)
         a.route.ids[threadIdx.x] = -1; // the third launch waits until the second has them
@@ -221,70 +208,31 @@ DEV int choose_keys(key_set s, int n, int k, int lane)
     return __any_sync(0xFFFFFFFFu, bad) ? -1 : at;
 }
 
-// Of routers with a softmax, or many experts, or where choose_keys does not know: from the logits.
-// x: the expert, y: the bits of its score, rank i on lane i.
-static __device__ __noinline__ int2 choose_many(const lg_cu_route *r, const float *logits, int lane)
+// The same, where choose_keys does not know.
+static __device__ __noinline__ int choose_among(key_set s, int n, int k, int lane)
 {
-    enum { N = CHOICES };
-    float p[N], mine = 0.0f;
-    unsigned key[N], top = 0;
     int id = 0;
 
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        p[j] = lane + 32 * j < r->n_expert ? __ldcg(&logits[lane + 32 * j]) : -INFINITY;
-    if (r->softmax) {
-        float max = -INFINITY, total = 0.0f;
+    for (int j = 0; j < 8; j++)
+        s.key[j] = 8 * lane + j < n ? s.key[j] : 0u; // no expert, or one that was taken
+    for (int i = 0; i < k; i++) {
+        unsigned top = 0;
+        int at = 0;
 #pragma unroll
-        for (int j = 0; j < N; j++)
-            max = fmaxf(max, p[j]);
-        max = warp_max(max);
+        for (int j = 7; j >= 0; j--)
+            if (s.key[j] >= top)
+                top = s.key[j], at = j;
+        unsigned best = __reduce_max_sync(0xFFFFFFFFu, top);
+        // experts of lower lanes are lower
+        int winner = __ffs((int)__ballot_sync(0xFFFFFFFFu, top == best)) - 1;
+        int won = 8 * winner + __shfl_sync(0xFFFFFFFFu, at, winner);
+        id = lane == i ? won : id;
 #pragma unroll
-        for (int j = 0; j < N; j++)
-            if (lane + 32 * j < r->n_expert)
-                total += p[j] = expf(p[j] - max);
-        total = warp_sum(total);
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            p[j] /= total;
-    } else {
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            p[j] = score_of(p[j]);
+        for (int j = 0; j < 8; j++)
+            s.key[j] = 8 * lane + j == won ? 0u : s.key[j];
     }
-#pragma unroll
-    for (int j = 0; j < N; j++) { // 0 is no expert, or one that was taken
-        int e = lane + 32 * j;
-        key[j] = e < r->n_expert ? key_of(r->bias ? p[j] + __ldg(&r->bias[e]) : p[j]) : 0u;
-        top = max(top, key[j]);
-    }
-    for (int i = 0; i < r->k; i++) {
-        unsigned best = __reduce_max_sync(0xFFFFFFFFu, top), at = 0xFFFFFFFFu;
-        float here = 0.0f;
-#pragma unroll
-        for (int j = N - 1; j >= 0; j--) {
-            bool is = key[j] == best;
-            at = is ? (unsigned)(lane + 32 * j) : at;
-            here = is ? p[j] : here;
-        }
-        unsigned won = __reduce_min_sync(0xFFFFFFFFu, at);
-        float w = __shfl_sync(0xFFFFFFFFu, here, (int)won % 32);
-        id = lane == i ? (int)won : id;
-        mine = lane == i ? w : mine;
-        top = 0;
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            key[j] = won == (unsigned)(lane + 32 * j) ? 0u : key[j];
-            top = max(top, key[j]);
-        }
-    }
-    return make_int2(id, __float_as_int(mine));
-}
-
-// Has the first launch left keys of such a router?
-DEV bool has_keys(const lg_cu_route &r)
-{
-    return r.n_expert <= 256 && !r.softmax;
+    return id;
 }
 
 /* ---- the second launch ---- */
@@ -294,7 +242,6 @@ struct up_args {
     int n_shared, k, rows; // rows of the shared expert; experts, or 1
     lg_cu_route route;     // router NULL: the choice is in ids
     const uint32_t *keys;
-    const float *logits;
     const int32_t *ids; // NULL: one matrix
     lg_cu_acts acts;
     float *mid, *mid_shared; // [k][ffn]
@@ -302,8 +249,8 @@ struct up_args {
 };
 
 enum {
-    UP_MORE = LG_UP_MORE, // warps of a block, where all of its rows fit the rings; UP_WARPS elsewhere
-    UP_WARPS = LG_UP_WARPS,
+    UP_MORE = 12, // warps of a block, where all of its rows fit the rings; UP_WARPS elsewhere
+    UP_WARPS = STREAM_WARPS,
     UP_PAIRS = 4, // of a warp between two reductions
     UP_TELL = 4,  // slots left to be asked for when the third launch is let in
 };
@@ -315,21 +262,10 @@ DEV void await_choice(const up_args &a, int *experts, uint8_t *acts, int warp, i
 {
     bool chooses = a.route.router && warp == 0;
     int id = -1, runs = a.gate.n_in / 32;
-    key_set keys = {{5u * (unsigned)lane}};
 
-#pragma unroll 1
-    for (int real = LG_UP_REHEARSE && chooses ? 0 : 1; real < 2; real++) { // once so that the code is there
-        if (real) {
-            wait_for_last();
-            if (LG_UP_LET == 1 || (LG_UP_LET == 2 && WARPS > STREAM_WARPS))
-                let_next();
-        }
-        if (chooses && has_keys(a.route)) {
-            if (real)
-                keys = load_keys(a.keys, lane);
-            id = choose_keys(keys, a.route.n_expert, a.route.k, lane);
-        }
-    }
+    wait_for_last();
+    if (WARPS == UP_MORE)
+        let_next(); // all is asked for, or will be at once
     if (warp > 0) {
 #pragma unroll 1
         for (int i = (int)threadIdx.x - 32; i < runs; i += 32 * (WARPS - 1)) {
@@ -338,10 +274,13 @@ DEV void await_choice(const up_args &a, int *experts, uint8_t *acts, int warp, i
             put_run(acts, held, i, runs);
         }
     } else {
-        if (!chooses) {
+        if (chooses) {
+            const key_set keys = load_keys(a.keys, lane);
+            id = choose_keys(keys, a.route.n_expert, a.route.k, lane);
+            if (id < 0)
+                id = choose_among(keys, a.route.n_expert, a.route.k, lane);
+        } else {
             id = a.ids && lane < a.k && any ? __ldcg(&a.ids[lane]) : 0;
-        } else if (id < 0) {
-            id = choose_many(&a.route, a.logits, lane).x;
         }
         experts[lane] = id;
         if (chooses && blockIdx.x == 0 && lane < a.k && any)
@@ -484,7 +423,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         next.planes_of(a.shared_gate);
     }
     slots.open(smem, a.ring, warp, lane, (p.n + (PAIRS ? p.n_s : 2 * p.n_s)) * slices,
-               LG_UP_LET == 1 || (LG_UP_LET == 2 && WARPS > STREAM_WARPS) ? -1 : UP_TELL);
+               WARPS == UP_MORE ? -1 : UP_TELL);
 #pragma unroll 1
     for (bool known = false;; known = true) { // one code for what can be asked for early and for the rest
         slots.fill(known ? (int)RING_MOST : (PAIRS ? p.n_s : 2 * p.n_s) * slices, get_any);
@@ -585,7 +524,7 @@ template <int T, int S, int WARPS, int R> static void run_up_as(lg_cu *c, const 
 
 template <int T> static void run_up(lg_cu *c, const up_args &a)
 {
-    int other = a.n_shared > 0 ? a.shared_gate.type : T, runs = LG_UP_SHAPES ? a.gate.n_in / 32 : 0;
+    int other = a.n_shared > 0 ? a.shared_gate.type : T, runs = a.gate.n_in / 32;
     bool more = a.ring.warps == UP_MORE;
 
     // what published models have
@@ -619,7 +558,6 @@ static void launch_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, const lg
     if (route)
         a.route = *route;
     a.keys = c->route_keys;
-    a.logits = c->route_logits;
     a.ids = ids;
     a.acts = c->acts;
     a.mid = c->mid_f32;
@@ -643,7 +581,8 @@ static bool fits(const lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, c
     if (!one_type(f) || (shared && !one_type(shared)) || (norm && !norm_streams(norm)) ||
         (((uintptr_t)m->h.p & 15) != 0))
         return false;
-    if (route && (route->softmax || route->n_expert > 256 || route->n_expert > ROUTERS * ROUNDS * c->sms || ((uintptr_t)route->router & 15) != 0))
+    if (route && (route->softmax || route->n_expert > 256 || route->n_expert > ROUTERS * ROUNDS * c->sms ||
+                  ((uintptr_t)route->router & 15) != 0))
         return false;
     if (plan_up(c, &f->gate, shared, m->routed ? m->k : 1).depth == 0)
         return false;

@@ -16,45 +16,15 @@
  * memory. The next kernel is let in when a warp has asked for its last bytes, or almost (ring.tell): its
  * copies are to fill the time in which this one has nothing left to ask for. streams() and plan_ring() say
  * what fits.
+ *
+ * Surprise: a kernel's end, and any load, comes behind the copies that are under way on its multiprocessor.
+ * So before its wait a kernel asks for little, a slot of each warp at a time, and for the rest when its first
+ * loads are on their way (decision 0240).
  */
 #ifndef LG_BACKEND_CUDA_STREAM_CUH
 #define LG_BACKEND_CUDA_STREAM_CUH
 
 #include "backend/cuda/gemv.cuh"
-
-#ifndef LG_EARLY_Q
-#define LG_EARLY_Q 40000
-#endif
-#ifndef LG_EARLY_O
-#define LG_EARLY_O 40000
-#endif
-#ifndef LG_EARLY_D
-#define LG_EARLY_D 36000
-#endif
-#ifndef LG_PACE_Q
-#define LG_PACE_Q 99
-#endif
-#ifndef LG_PACE_O
-#define LG_PACE_O 99
-#endif
-#ifndef LG_DOWN_LET
-#define LG_DOWN_LET 1
-#endif
-#ifndef LG_UP_LET
-#define LG_UP_LET 2
-#endif
-#ifndef LG_FIRST_LET
-#define LG_FIRST_LET 1
-#endif
-#ifndef LG_ATT_LET
-#define LG_ATT_LET 1
-#endif
-#ifndef LG_LIN_LET
-#define LG_LIN_LET 0
-#endif
-#ifndef LG_BARS_PROXY
-#define LG_BARS_PROXY 1
-#endif
 
 enum {
     STREAM_WARPS = 8, // of a block, unless a kernel says otherwise; up to 128 registers a thread
@@ -64,6 +34,7 @@ enum {
     SLICE = 96,           // runs of a slot, where rows are longer
     RING_LEAST = 2,       // slots of a ring
     RING_MOST = 12,
+    EARLY_PACE = 1, // slots of a warp that are under way at a time before the wait
     ACT_PIECE = 32 * 44, // bytes of 32 runs of activations in shared memory
     SLICE_ACTS = SLICE / 32 * ACT_PIECE,
 };
@@ -115,9 +86,7 @@ DEV void bar_init(unsigned bar)
 DEV void bars_ready(void) // behind the last bar_init, before the first copy
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    if (LG_BARS_PROXY) // a MEMBAR.ALL.GPU
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
@@ -266,37 +235,6 @@ DEV void fetch_pair(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t
         copy_rows<T>(to, bar, m, p, at, n, whole, lane);
         copy_rows<T>(to + (unsigned)rows_bytes(T, n), bar, m, q, at, n, whole, lane);
     }
-}
-
-/* One lane: so many bytes (a multiple of 16, aligned) will be asked for. */
-[[maybe_unused]] DEV void to_l2(const uint8_t *p, unsigned bytes)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
-#else
-    (void)p, (void)bytes;
-#endif
-}
-
-/* The same of n runs, whole rows from `row` on. (Not the f16 of Q6_K: they are few.) */
-template <int T> DEV void rows_to_l2(const lg_cu_mat &m, const uint8_t *p, int row, int n)
-{
-    unsigned u = (unsigned)n;
-
-    if (T == LG_Q8_0) {
-        to_l2(plane_at(p, row, m.n_in, 0), 32 * u);
-        to_l2(plane_at(p + m.at[0], row, m.n_in / 16, 0), 2 * u);
-        return;
-    }
-    to_l2(plane_at(p, row, m.n_in / 2, 0), 16 * u);
-    if (T == LG_Q6_K) {
-        to_l2(plane_at(p + m.at[0], row, m.n_in / 4, 0), 8 * u);
-        to_l2(plane_at(p + m.at[1], row, m.n_in / 16, 0), 2 * u);
-        return;
-    }
-    to_l2(plane_at(p + m.at[0], row, m.n_in / 16, 0), 2 * u);
-    if (T == LG_Q5_K)
-        to_l2(plane_at(p + m.at[1], row, m.n_in / 8, 0), 4 * u);
 }
 
 /* Run `run` of row `row` of a slot of `all` runs, n of a row. skew: see skew_of. */
