@@ -256,8 +256,10 @@ class Refused(Case):
     def test_ranges(self):
         for words in (["--temp", "9"], ["--temp", "nan"], ["--top-p", "2"], ["-n", "x"], ["--seed", "-5"],
                       ["--min-think", "-1"], ["--kv-type", "q3"], ["--isa", "mmx"], ["--device", "abacus"], ["-n"],
-                      ["--min-think", "9", "--max-think", "5"]):
+                      ["--min-think", "9", "--max-think", "5"], ["--min-think", "9", "--max-think", "0"]):
             self.one_line(run("generate", "-m", model(), "-p", "hi", *words), 2)
+        for words in (["--no-think", "--min-think", "9"], ["--max-think", "64", "--no-think"]):
+            self.one_line(run("generate", "-m", model(), "-p", "hi", *words), 2, "contradict")
 
 
 if __name__ == "__main__":
