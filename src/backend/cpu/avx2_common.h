@@ -203,20 +203,21 @@ LG_INLINE void fetch_share(shares *s)
  *
  * Each call also fetches its share of x->ahead into L2.
  *
- * `cols` adds inputs [at, at + n) of n_cols <= 4 columns to acc[16 * column + row]; it and `variant` are
- * constants where this is inlined. A tile has unit_bytes for each `unit` inputs.
+ * `cols` adds inputs [at, at + n) of n_cols <= `width` columns (4 or 8; n_cols 1 to 4 besides) to
+ * acc[16 * column + row]; it, `variant` and `width` are constants where this is inlined. A tile has unit_bytes
+ * for each `unit` inputs.
  */
 enum { LG_SLICE = 512, LG_GEMM_GROUP = 64 };
 typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
                         int n_cols, float *acc);
 
-LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_bytes, const void *tile, int n_in,
-                           int n_rows, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
-                           size_t y_stride)
+LG_INLINE void gemm_sliced(cols_fn cols, int variant, int width, int unit, size_t unit_bytes,
+                           const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,
+                           int n_cols, float *y, size_t y_stride)
 {
     _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
     const uint8_t *a[LG_GEMM_GROUP], *ahead = x->ahead.p, *ahead_end = ahead + x->ahead.bytes;
-    size_t calls = (size_t)((n_cols + 3) / 4) * (size_t)((n_in + LG_SLICE - 1) / LG_SLICE);
+    size_t calls = (size_t)((n_cols + width - 1) / width) * (size_t)((n_in + LG_SLICE - 1) / LG_SLICE);
     size_t share = (x->ahead.bytes / calls + 64) / 64 * 64;
 
     for (int first = 0; first < n_cols; first += LG_GEMM_GROUP) {
@@ -230,10 +231,14 @@ LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_byte
             int n = n_in - at < LG_SLICE ? n_in - at : LG_SLICE;
             int c = 0;
 
-            for (; c + 4 <= group; c += 4) {
+            for (; c + width <= group; c += width) {
                 for (size_t i = 0; i < share && ahead < ahead_end; i += 64, ahead += 64)
                     _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+                cols(variant, slice, n_in, at, n, a + c, width, acc + LG_TILE_ROWS * c);
+            }
+            if (width > 4 && c + 4 <= group) {
                 cols(variant, slice, n_in, at, n, a + c, 4, acc + LG_TILE_ROWS * c);
+                c += 4;
             }
             switch (group - c) {
             case 3: cols(variant, slice, n_in, at, n, a + c, 3, acc + LG_TILE_ROWS * c); break;
@@ -248,11 +253,12 @@ LG_INLINE void gemm_sliced(cols_fn cols, int variant, int unit, size_t unit_byte
     }
 }
 
-#define LG_SLICED_GEMM(name, cols, variant, unit, unit_bytes)                                          \
+#define LG_SLICED_GEMM(name, cols, variant, width, unit, unit_bytes)                                   \
     static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,     \
                      int n_cols, float *y, size_t y_stride)                                            \
     {                                                                                                  \
-        gemm_sliced(cols, variant, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
+        gemm_sliced(cols, variant, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y,     \
+                    y_stride);                                                                         \
     }
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */

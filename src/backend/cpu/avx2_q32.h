@@ -161,9 +161,9 @@ LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int
         _mm256_store_ps(sums + 8 * i, acc[i]);
 }
 
-LG_SLICED_GEMM(gemm_runs32, run_cols, RUN_32, 32, run_bytes(32, false))
-LG_SLICED_GEMM(gemm_runs32_min, run_cols, RUN_32_MIN, 32, run_bytes(32, true))
-LG_SLICED_GEMM(gemm_runs16, run_cols, RUN_16, 16, run_bytes(16, false))
+LG_SLICED_GEMM(gemm_runs32, run_cols, RUN_32, 4, 32, run_bytes(32, false))
+LG_SLICED_GEMM(gemm_runs32_min, run_cols, RUN_32_MIN, 4, 32, run_bytes(32, true))
+LG_SLICED_GEMM(gemm_runs16, run_cols, RUN_16, 4, 16, run_bytes(16, false))
 
 #define RUN_UNPACK(id)                                                        \
     static void unpack_##id(const lg_mat *w, int row, int n_rows, void *tile) \

@@ -29,6 +29,24 @@ LG_INLINE __m512i load512_once(const void *p)
     __asm__("" : "+v"(v));
     return v;
 }
+/* Zero of its own: the compiler would rather copy one register that is, and not every copy is free. */
+LG_INLINE __m512i zero512(void)
+{
+    __m512i v;
+#ifndef KNOB_NOZERO
+    __asm__ volatile("vpxord %0, %0, %0" : "=v"(v));
+#else
+    v = _mm512_setzero_si512();
+#endif
+    return v;
+}
+/* Keeps v in its register. */
+LG_INLINE void keep512(__m512i *v)
+{
+#ifndef KNOB_NOKEEP
+    __asm__("" : "+v"(*v));
+#endif
+}
 /* The four bytes at p in every lane: an operand from memory, no arithmetic unit. */
 LG_INLINE __m512i broadcast512_i32(const void *p)
 {
@@ -38,10 +56,22 @@ LG_INLINE __m512i two_256(__m256i low, __m256i high)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
+LG_INLINE __m512i broadcast512_i64(const void *p)
+{
+    int64_t v;
+
+    memcpy(&v, p, sizeof v);
+    return _mm512_set1_epi64(v);
+}
 /* Lane j of the low half plus lane j of the high half. */
 LG_INLINE __m256i fold_i32(__m512i v)
 {
     return _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+}
+/* a | (b & c). */
+LG_INLINE __m512i or_and(__m512i a, __m512i b, __m512i c)
+{
+    return _mm512_ternarylogic_epi32(a, b, c, 0xF8);
 }
 /* Signed bytes plus 128, as unsigned bytes. */
 LG_INLINE __m512i up_128(__m512i v)

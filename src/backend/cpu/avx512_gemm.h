@@ -9,9 +9,9 @@
 #ifndef LG_BACKEND_CPU_AVX512_GEMM_H
 #define LG_BACKEND_CPU_AVX512_GEMM_H
 
-#include "backend/cpu/avx512_common.h"
+#include "backend/cpu/avx512_k_tile.h"
 
-enum { VNNI_COLS = 4 }; /* of gemm_sliced */
+enum { VNNI_COLS = 8 }; /* at most, of gemm_sliced */
 
 /* part[c] += steps [step, step + n) of the tile times column c. Codes are unsigned, or signed with `up`. */
 LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, const uint8_t *const *q,
@@ -29,22 +29,17 @@ LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, co
     }
 }
 
-/* Tiles hold a scale as an int16 pair (s, s) a row; rows of activations hold two equal steps for 32 inputs:
- * their product as int32. */
-LG_INLINE __m512i scale_step(__m512i scales, const int16_t *steps)
-{
-    return _mm512_srai_epi32(_mm512_mullo_epi16(scales, broadcast512_i32(steps)), 16);
-}
-
 /* sum[c] = mins times the activation sums of column c, given as int16 pairs. */
 LG_INLINE void min_sums_vnni(const uint8_t *mins, int n_pairs, const int16_t *const *sums, int n_cols,
                              __m512i *sum)
 {
+    LG_UNROLL(8)
     for (int c = 0; c < n_cols; c++)
         sum[c] = _mm512_setzero_si512();
     for (int j = 0; j < n_pairs; j++) {
         __m512i m = load512(mins + 64 * j);
 
+        LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
             sum[c] = _mm512_dpwssd_epi32(sum[c], m, broadcast512_i32(sums[c] + 2 * j));
     }
@@ -58,53 +53,118 @@ LG_INLINE __m512 add_block_vnni(const uint8_t *d, float da, __m512i v, bool minu
     return minus ? _mm512_fnmadd_ps(s, f, acc) : _mm512_fmadd_ps(s, f, acc);
 }
 
-enum { VNNI_Q45_K, VNNI_Q6_K };
-
-/* Unsigned codes: Q4_K and Q5_K, whose tiles are alike, and Q6_K. See gemm_sliced. */
-LG_INLINE void k_cols_vnni(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                           int n_cols, float *acc)
+/* Q4_K, and Q5_K with `five`: tiles of avx512_k_tile.h. The two sums that a row has of 16 codes (Q5_K: 8) fit
+ * int16, so one instruction packs those of all 16 rows and one multiplies them by the scale and adds. See
+ * gemm_sliced. */
+LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, int n,
+                              const uint8_t *const *x, int n_cols, float *acc)
 {
-    const bool six = form == VNNI_Q6_K;
-    const int groups = six ? 16 : 8, steps = 64 / groups;
+    const int run = five ? 2 : 4; // 16 * 15 * 127, 8 * 31 * 127
 
-    for (int k0 = at; k0 < at + n; k0 += 256, slice += six ? Q6_BYTES : Q45_BYTES) {
+    for (int k0 = at; k0 < at + n; k0 += 256, slice += Q45_BYTES) {
+        _Alignas(32) int16_t sums32[VNNI_COLS][8], steps[VNNI_COLS][16];
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
-        _Alignas(16) int16_t sums32[VNNI_COLS][8];
-        const int16_t *sums[VNNI_COLS], *a[VNNI_COLS];
-        const uint8_t *q[VNNI_COLS];
+        const int16_t *sums[VNNI_COLS];
 
-        for (int c = 0; c < n_cols; c++) {
+        LG_UNROLL(8)
+        for (int c = 0; c < n_cols; c++) { // to where one address reaches all columns
+            _mm_store_si128((__m128i *)sums32[c], sums_of_32(act_sums(x[c], n_in) + k0 / 16));
+            _mm256_store_si256((__m256i *)steps[c], load256(act_steps(x[c], n_in) + k0 / 16));
+            sums[c] = sums32[c];
             dot[c] = _mm512_setzero_si512();
-            q[c] = x[c] + k0;
-            a[c] = act_steps(x[c], n_in) + k0 / 16;
-            sums[c] = act_sums(x[c], n_in) + k0 / 16;
-            if (!six) {
-                _mm_store_si128((__m128i *)sums32[c], sums_of_32(sums[c]));
-                sums[c] = sums32[c];
+        }
+        for (int j = 0; j < 8; j++) {
+            LG_UNROLL(2)
+            for (int step = 4 * j; step < 4 * j + 4; step += run) {
+                __m512i s, low[VNNI_COLS], high[VNNI_COLS];
+
+                LG_UNROLL(8)
+                for (int c = 0; c < n_cols; c++)
+                    low[c] = zero512(), high[c] = zero512();
+                LG_UNROLL(4)
+                for (int k = 0; k < run; k++) {
+                    __m512i w0 = load512(slice + 128 * (step + k)), w1 = load512(slice + 128 * (step + k) + 64);
+
+                    LG_UNROLL(8)
+                    for (int c = 0; c < n_cols; c++) {
+                        __m512i a = broadcast512_i64(x[c] + k0 + 8 * (step + k));
+
+                        low[c] = _mm512_dpbusd_epi32(low[c], w0, a);
+                        high[c] = _mm512_dpbusd_epi32(high[c], w1, a);
+                    }
+                }
+                s = load512(slice + TILE_SCALES + 64 * j);
+                LG_UNROLL(8)
+                for (int c = 0; c < n_cols; c++) {
+                    dot[c] = _mm512_dpwssd_epi32(
+                        dot[c], _mm512_packs_epi32(low[c], high[c]),
+                        _mm512_mullo_epi16(s, broadcast512_i32(steps[c] + 2 * j)));
+                    keep512(&dot[c]);
+                }
             }
         }
-        for (int g = 0; g < groups; g++) {
-            __m512i s = load512(slice + TILE_SCALES + 64 * g), part[VNNI_COLS];
-
-            for (int c = 0; c < n_cols; c++)
-                part[c] = _mm512_setzero_si512();
-            add_steps_vnni(false, slice, steps * g, steps, q, n_cols, part);
-            for (int c = 0; c < n_cols; c++)
-                dot[c] = _mm512_add_epi32(
-                    dot[c], _mm512_mullo_epi32(part[c], scale_step(s, a[c] + steps * g / 8 * 2)));
-        }
-        min_sums_vnni(slice + (six ? Q6_MINS : Q45_MINS), groups / 2, sums, n_cols, min);
+        min_sums_vnni(slice + Q45_MINS, 4, sums, n_cols, min);
+        LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++) {
             float da = act_scales(x[c], n_in)[k0 / 256];
             __m512 sum = _mm512_loadu_ps(acc + LG_TILE_ROWS * c);
 
-            if (six) {
-                sum = add_block_vnni(slice + Q6_D, da, _mm512_sub_epi32(dot[c], min[c]), false, sum);
-            } else {
-                sum = add_block_vnni(slice + Q45_D, da, dot[c], false, sum);
-                sum = add_block_vnni(slice + Q45_DMIN, da, min[c], true, sum);
-            }
+            sum = add_block_vnni(slice + Q45_D, da, dot[c], false, sum);
+            sum = add_block_vnni(slice + Q45_DMIN, da, min[c], true, sum);
             _mm512_storeu_ps(acc + LG_TILE_ROWS * c, sum);
+        }
+    }
+}
+
+/* The scales of a sub-block (int16 pairs (s, s), of which `one` keeps one) times the activations' step. */
+LG_INLINE __m512i scale_step(__m512i one, const int16_t *steps)
+{
+    return _mm512_madd_epi16(one, broadcast512_i32(steps));
+}
+
+/* Q6_K: tiles of avx2_k_tile.h. See gemm_sliced. */
+LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
+                            const uint8_t *const *x, int n_cols, float *acc)
+{
+    (void)variant;
+    for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES) {
+        _Alignas(32) int16_t steps[VNNI_COLS][16];
+        __m512i dot[VNNI_COLS], min[VNNI_COLS];
+        const int16_t *sums[VNNI_COLS];
+
+        LG_UNROLL(8)
+        for (int c = 0; c < n_cols; c++) {
+            _mm256_store_si256((__m256i *)steps[c], load256(act_steps(x[c], n_in) + k0 / 16));
+            sums[c] = act_sums(x[c], n_in) + k0 / 16;
+            dot[c] = _mm512_setzero_si512();
+        }
+        for (int g = 0; g < 16; g++) {
+            __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)), part[VNNI_COLS];
+
+            LG_UNROLL(8)
+            for (int c = 0; c < n_cols; c++)
+                part[c] = zero512();
+            LG_UNROLL(4)
+            for (int k = 4 * g; k < 4 * g + 4; k++) {
+                __m512i w = load512(slice + 64 * k);
+
+                LG_UNROLL(8)
+                for (int c = 0; c < n_cols; c++)
+                    part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(x[c] + k0 + 4 * k));
+            }
+            LG_UNROLL(8)
+            for (int c = 0; c < n_cols; c++) {
+                dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
+                keep512(&dot[c]);
+            }
+        }
+        min_sums_vnni(slice + Q6_MINS, 8, sums, n_cols, min);
+        LG_UNROLL(8)
+        for (int c = 0; c < n_cols; c++) {
+            float da = act_scales(x[c], n_in)[k0 / 256], *to = acc + LG_TILE_ROWS * c;
+
+            _mm512_storeu_ps(to, add_block_vnni(slice + Q6_D, da, _mm512_sub_epi32(dot[c], min[c]), false,
+                                                _mm512_loadu_ps(to)));
         }
     }
 }
@@ -127,15 +187,16 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
         }
         for (int g = 0; g < 16; g++) {
             __m512i s = load512(slice + TILE_SCALES + 64 * g), part[VNNI_COLS];
-            // one of the pair: sums come in pairs, too
-            __m512i one = _mm512_maskz_mov_epi16(g % 2 ? 0xAAAAAAAA : 0x55555555, s);
+            __m512i even = _mm512_maskz_mov_epi16(0x55555555, s);
+            // the one of the pair that meets its own sum
+            __m512i one = g % 2 ? _mm512_maskz_mov_epi16(0xAAAAAAAA, s) : even;
 
             for (int c = 0; c < n_cols; c++)
                 part[c] = _mm512_setzero_si512();
             add_steps_vnni(true, slice, 4 * g, 4, q, n_cols, part);
             for (int c = 0; c < n_cols; c++) {
                 dot[c] =
-                    _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(s, a[c] + g / 2 * 2)));
+                    _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(even, a[c] + g / 2 * 2)));
                 off[c] = _mm512_dpwssd_epi32(off[c], one, broadcast512_i32(sums[c] + g / 2 * 2));
             }
         }
@@ -154,6 +215,35 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
     }
 }
 
+/* A slice of activation rows as what multiplies sums of codes + 128: the step of each 16 inputs, and of each
+ * run, -128 times its sum. */
+typedef struct run_acts {
+    _Alignas(64) float step[VNNI_COLS][LG_SLICE / 16], offset[VNNI_COLS][LG_SLICE / 16];
+} run_acts;
+
+/* Parts of a row are padded to 64 bytes, which is what they are read by. */
+LG_INLINE void run_acts_of(const uint8_t *x, int n_in, int at, int n, bool runs_of_16, float *step, float *offset)
+{
+    const int16_t *sums = act_sums(x, n_in) + at / 16, *steps = act_steps(x, n_in) + at / 16;
+
+    for (int i = 0; i < n / 16; i += 32) {
+        __m512i s = load512(sums + i), t = load512(steps + i);
+
+        for (int h = 0; h < 2; h++) {
+            __m256i s16 = h ? _mm512_extracti64x4_epi64(s, 1) : _mm512_castsi512_si256(s);
+            __m256i t16 = h ? _mm512_extracti64x4_epi64(t, 1) : _mm512_castsi512_si256(t);
+
+            _mm512_store_ps(step + i + 16 * h, _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(t16)));
+            if (runs_of_16)
+                _mm512_store_ps(offset + i + 16 * h,
+                                _mm512_cvtepi32_ps(_mm512_slli_epi32(_mm512_cvtepi16_epi32(s16), 7)));
+        }
+        if (!runs_of_16)
+            _mm512_store_ps(offset + i / 2,
+                            _mm512_cvtepi32_ps(_mm512_slli_epi32(_mm512_madd_epi16(s, _mm512_set1_epi16(1)), 7)));
+    }
+}
+
 /* Signed codes with one f32 scale a run: Q8_0, Q4_0, ... by their shape. Codes go in as code + 128. Each 16
  * are multiplied by their step in f32, which is exact: 32 * 255 * 127 * 16 < 2^24. */
 LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
@@ -162,51 +252,62 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
     const int elems = variant == RUN_16 ? 16 : 32;
     const bool has_min = variant == RUN_32_MIN;
     __m512 acc[VNNI_COLS];
+    run_acts a;
 
-    for (int c = 0; c < n_cols; c++)
+    LG_UNROLL(8)
+    for (int c = 0; c < n_cols; c++) {
         acc[c] = _mm512_loadu_ps(sums + LG_TILE_ROWS * c);
-    for (int k0 = at; k0 < at + n; k0 += elems, slice += run_bytes(elems, has_min)) {
-        const uint8_t *d = slice + elems * LG_TILE_ROWS, *q[VNNI_COLS];
-        __m512 product[VNNI_COLS];
-        int sum[VNNI_COLS];
+        run_acts_of(x[c], n_in, at, n, variant == RUN_16, a.step[c], a.offset[c]);
+    }
+    for (int k0 = 0; k0 < n; k0 += elems, slice += run_bytes(elems, has_min)) {
+        const uint8_t *d = slice + elems * LG_TILE_ROWS;
+        __m512 product[VNNI_COLS], dw = _mm512_loadu_ps(d);
 
-        for (int c = 0; c < n_cols; c++) {
-            const int16_t *s = act_sums(x[c], n_in) + k0 / 16;
-
-            q[c] = x[c] + k0;
-            sum[c] = s[0] + (variant == RUN_16 ? 0 : s[1]);
-            product[c] = _mm512_set1_ps((float)(-128 * sum[c]));
-        }
+        LG_UNROLL(2)
         for (int g = 0; g < elems / 16; g++) {
             __m512i part[VNNI_COLS];
 
+            LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                part[c] = _mm512_setzero_si512();
-            add_steps_vnni(true, slice, 4 * g, 4, q, n_cols, part);
-            for (int c = 0; c < n_cols; c++)
-                product[c] =
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(part[c]),
-                                    _mm512_set1_ps((float)act_steps(x[c], n_in)[k0 / 16 + g]), product[c]);
-        }
-        for (int c = 0; c < n_cols; c++) {
-            __m512 da = _mm512_set1_ps(act_scales(x[c], n_in)[k0 / 32]);
+                part[c] = zero512();
+            LG_UNROLL(4)
+            for (int k = 4 * g; k < 4 * g + 4; k++) {
+                __m512i w = up_128(load512(slice + 64 * k));
 
-            acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(d), da), product[c], acc[c]);
+                LG_UNROLL(8)
+                for (int c = 0; c < n_cols; c++)
+                    part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(x[c] + at + k0 + 4 * k));
+            }
+            LG_UNROLL(8)
+            for (int c = 0; c < n_cols; c++) {
+                __m512 step = _mm512_set1_ps(a.step[c][k0 / 16 + g]), sum = _mm512_cvtepi32_ps(part[c]);
+
+                product[c] = g ? _mm512_fmadd_ps(sum, step, product[c])
+                               : _mm512_fmsub_ps(sum, step, _mm512_set1_ps(a.offset[c][k0 / elems]));
+            }
+        }
+        LG_UNROLL(8)
+        for (int c = 0; c < n_cols; c++) {
+            __m512 da = _mm512_set1_ps(act_scales(x[c], n_in)[(at + k0) / 32]);
+
+            acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(dw, da), product[c], acc[c]);
             if (has_min)
                 acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(d + LG_TILE_ROWS * sizeof(float)), da),
-                                         _mm512_set1_ps((float)sum[c]), acc[c]);
+                                         _mm512_set1_ps(a.offset[c][k0 / elems] * 0x1p-7f), acc[c]);
         }
     }
+    LG_UNROLL(8)
     for (int c = 0; c < n_cols; c++)
         _mm512_storeu_ps(sums + LG_TILE_ROWS * c, acc[c]);
 }
 
-LG_SLICED_GEMM(gemm_q45_k_vnni, k_cols_vnni, VNNI_Q45_K, 256, Q45_BYTES)
-LG_SLICED_GEMM(gemm_q6_k_vnni, k_cols_vnni, VNNI_Q6_K, 256, Q6_BYTES)
-LG_SLICED_GEMM(gemm_signed_k_vnni, signed_k_cols_vnni, 0, 256, SIGNED_BYTES)
-LG_SLICED_GEMM(gemm_signed_k_min_vnni, signed_k_cols_vnni, 1, 256, SIGNED_BYTES)
-LG_SLICED_GEMM(gemm_runs32_vnni, run_cols_vnni, RUN_32, 32, run_bytes(32, false))
-LG_SLICED_GEMM(gemm_runs32_min_vnni, run_cols_vnni, RUN_32_MIN, 32, run_bytes(32, true))
-LG_SLICED_GEMM(gemm_runs16_vnni, run_cols_vnni, RUN_16, 16, run_bytes(16, false))
+LG_SLICED_GEMM(gemm_q4_k_vnni, wide_cols_vnni, 0, 8, 256, Q45_BYTES)
+LG_SLICED_GEMM(gemm_q5_k_vnni, wide_cols_vnni, 1, 4, 256, Q45_BYTES)
+LG_SLICED_GEMM(gemm_q6_k_vnni, q6_cols_vnni, 0, 8, 256, Q6_BYTES)
+LG_SLICED_GEMM(gemm_signed_k_vnni, signed_k_cols_vnni, 0, 4, 256, SIGNED_BYTES)
+LG_SLICED_GEMM(gemm_signed_k_min_vnni, signed_k_cols_vnni, 1, 4, 256, SIGNED_BYTES)
+LG_SLICED_GEMM(gemm_runs32_vnni, run_cols_vnni, RUN_32, 8, 32, run_bytes(32, false))
+LG_SLICED_GEMM(gemm_runs32_min_vnni, run_cols_vnni, RUN_32_MIN, 8, 32, run_bytes(32, true))
+LG_SLICED_GEMM(gemm_runs16_vnni, run_cols_vnni, RUN_16, 8, 16, run_bytes(16, false))
 
 #endif

@@ -8,6 +8,7 @@
 #include "backend/cpu/avx512_float.h"
 #include "backend/cpu/avx512_gemm.h"
 #include "backend/cpu/avx512_gemv.h"
+#include "backend/cpu/avx512_gemv_k.h"
 
 /* ---- probes ---- */
 
@@ -62,8 +63,10 @@ void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
     k->type[LG_Q4_1].gemm = gemm_runs32_min_vnni;
     k->type[LG_Q5_1].gemm = gemm_runs32_min_vnni;
     k->type[LG_NVFP4].gemm = gemm_runs16_vnni;
-    k->type[LG_Q4_K].gemm = gemm_q45_k_vnni;
-    k->type[LG_Q5_K].gemm = gemm_q45_k_vnni;
+    k->type[LG_Q4_K].unpack = unpack_q4_k_vnni;
+    k->type[LG_Q4_K].gemm = gemm_q4_k_vnni;
+    k->type[LG_Q5_K].unpack = unpack_q5_k_vnni;
+    k->type[LG_Q5_K].gemm = gemm_q5_k_vnni;
     k->type[LG_Q6_K].gemm = gemm_q6_k_vnni;
     k->type[LG_Q2_K].gemm = gemm_signed_k_min_vnni;
     k->type[LG_Q3_K].gemm = gemm_signed_k_vnni;

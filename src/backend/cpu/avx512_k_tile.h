@@ -1,0 +1,158 @@
+/*
+ * backend/cpu/avx512_k_tile: tiles of Q4_K and Q5_K for the AVX-512 VNNI gemm.
+ *
+ * Fields and sizes are those of avx2_k_tile.h; only the codes lie differently. A step is 8 consecutive codes of
+ * 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations serves both, and the two
+ * int32 that a row has in each can be packed to a pair of int16 beside each other. The halves hold rows
+ * 0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15: packed, that is the order of the rows.
+ *
+ * Rows become lanes by 8 x 8 transposes of quadwords while the codes are still packed.
+ */
+#ifndef LG_BACKEND_CPU_AVX512_K_TILE_H
+#define LG_BACKEND_CPU_AVX512_K_TILE_H
+
+#include "backend/cpu/avx512_common.h"
+
+/* Row of lane i of half `half` of a step. */
+LG_INLINE int step_row(int half, int i)
+{
+    return 4 * (i / 2) + 2 * half + i % 2;
+}
+
+/* r[j] lane i = quadword j of the 64 bytes at p[i] + at. */
+LG_INLINE void transpose_quads(const uint8_t *const p[8], size_t at, __m512i r[8])
+{
+    __m512i u[8];
+
+    LG_UNROLL(4)
+    for (int i = 0; i < 8; i += 2) { // quadwords 0 2 4 6 of two rows, and 1 3 5 7
+        __m512i a = load512_once(p[i] + at), b = load512_once(p[i + 1] + at);
+
+        u[i / 2] = _mm512_unpacklo_epi64(a, b);
+        u[4 + i / 2] = _mm512_unpackhi_epi64(a, b);
+    }
+    LG_UNROLL(2)
+    for (int odd = 0; odd < 2; odd++) {
+        const __m512i *v = u + 4 * odd;
+        __m512i a = _mm512_shuffle_i64x2(v[0], v[1], 0x44), b = _mm512_shuffle_i64x2(v[2], v[3], 0x44);
+        __m512i c = _mm512_shuffle_i64x2(v[0], v[1], 0xEE), d = _mm512_shuffle_i64x2(v[2], v[3], 0xEE);
+
+        r[odd] = _mm512_shuffle_i64x2(a, b, 0x88);
+        r[2 + odd] = _mm512_shuffle_i64x2(a, b, 0xDD);
+        r[4 + odd] = _mm512_shuffle_i64x2(c, d, 0x88);
+        r[6 + odd] = _mm512_shuffle_i64x2(c, d, 0xDD);
+    }
+}
+
+/* r[j] lane i = dword j of the 16 bytes at p[i]. */
+LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], __m512i r[4])
+{
+    __m512i t[4];
+
+    LG_UNROLL(4)
+    for (int i = 0; i < 4; i++) // rows i, 4 + i, 8 + i, 12 + i
+        t[i] = two_256(two_halves(p[i], p[4 + i]), two_halves(p[8 + i], p[12 + i]));
+    __m512i a = _mm512_unpacklo_epi32(t[0], t[1]), b = _mm512_unpackhi_epi32(t[0], t[1]);
+    __m512i c = _mm512_unpacklo_epi32(t[2], t[3]), d = _mm512_unpackhi_epi32(t[2], t[3]);
+    r[0] = _mm512_unpacklo_epi64(a, c);
+    r[1] = _mm512_unpackhi_epi64(a, c);
+    r[2] = _mm512_unpacklo_epi64(b, d);
+    r[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* Bytes j and k of each dword of v as a pair of int16. */
+LG_INLINE __m512i byte_pair(__m512i v, int j, int k)
+{
+    const __m512i lane = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0));
+
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((k << 16) | j | (int)0x80008000u)));
+}
+
+/* Scales, mins, d and dmin of 16 rows: the fields of put_head_fields in avx2_k_tile.h. */
+LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], uint8_t *out)
+{
+    const __m512i low6 = _mm512_set1_epi8(0x3F), low4 = _mm512_set1_epi8(0x0F), high2 = _mm512_set1_epi8(0x30);
+    __m512i h[4], scale[2], min[2];
+
+    transpose_16_heads(p, h);
+    scale[0] = _mm512_and_si512(h[1], low6);
+    min[0] = _mm512_and_si512(h[2], low6);
+    scale[1] = or_and(_mm512_and_si512(h[3], low4), _mm512_srli_epi32(h[1], 2), high2);
+    min[1] = or_and(_mm512_and_si512(_mm512_srli_epi32(h[3], 4), low4), _mm512_srli_epi32(h[2], 2), high2);
+    LG_UNROLL(8)
+    for (int j = 0; j < 8; j++)
+        _mm512_store_si512(out + TILE_SCALES + 64 * j, byte_pair(scale[j / 4], j % 4, j % 4));
+    LG_UNROLL(4)
+    for (int j = 0; j < 4; j++)
+        _mm512_store_si512(out + Q45_MINS + 64 * j, byte_pair(min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
+    _mm512_store_ps(out + Q45_D, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h[0])));
+    _mm512_store_ps(out + Q45_DMIN, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h[0], 16))));
+}
+
+/* Bit j of the bytes of v to bit 4. */
+LG_INLINE __m512i bit_to_4(__m512i v, int j)
+{
+    return j < 4 ? _mm512_slli_epi16(v, 4 - j) : _mm512_srli_epi16(v, j - 4);
+}
+
+/* The codes of one block of eight rows of Q4_K, or Q5_K with `five`. */
+LG_INLINE void unpack_wide_8(bool five, const uint8_t *const p[8], uint8_t *out, int half)
+{
+    const __m512i low4 = _mm512_set1_epi8(0x0F), bit4 = _mm512_set1_epi8(0x10);
+    const size_t codes_at = five ? 48 : 16;
+    __m512i fifth[8];
+
+    if (five)
+        transpose_quads(p, 16, fifth); // of which four are used
+    LG_UNROLL(2)
+    for (int h = 0; h < 2; h++) {
+        __m512i t[8];
+
+        transpose_quads(p, codes_at + 64 * (size_t)h, t);
+        LG_UNROLL(8)
+        for (int i = 0; i < 8; i++) { // a step of sub-block 2g and one of 2g + 1
+            int g = 2 * h + i / 4, step = 8 * g + i % 4;
+            __m512i low = _mm512_and_si512(t[i], low4);
+            __m512i high = _mm512_and_si512(_mm512_srli_epi16(t[i], 4), low4);
+
+            if (five) {
+                low = or_and(low, bit_to_4(fifth[i % 4], 2 * g), bit4);
+                high = or_and(high, bit_to_4(fifth[i % 4], 2 * g + 1), bit4);
+            }
+            _mm512_store_si512(out + 128 * step + 64 * half, low);
+            _mm512_store_si512(out + 128 * (step + 4) + 64 * half, high);
+        }
+    }
+}
+
+LG_INLINE void unpack_wide(bool five, const lg_mat *w, int row, int n_rows, void *tile)
+{
+    const uint8_t *p[LG_TILE_ROWS], *q[2][8];
+    uint8_t *out = tile;
+    shares next = shares_of(&w->next, w->n_in / 256);
+
+    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    for (int b = 0; b < w->n_in / 256; b++, out += Q45_BYTES) {
+        fetch_share(&next);
+        put_heads_of_16(p, out);
+        for (int half = 0; half < 2; half++) {
+            for (int i = 0; i < 8; i++)
+                q[half][i] = p[step_row(half, i)];
+            unpack_wide_8(five, q[half], out, half);
+        }
+        for (int i = 0; i < LG_TILE_ROWS; i++)
+            p[i] += five ? 176 : 144;
+    }
+}
+
+static void unpack_q4_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
+{
+    unpack_wide(false, w, row, n_rows, tile);
+}
+
+static void unpack_q5_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
+{
+    unpack_wide(true, w, row, n_rows, tile);
+}
+
+#endif
