@@ -110,7 +110,8 @@ static void check_gemv(kc *t, const problem *p, const float *want)
     }
 }
 
-static void check_gemm(kc *t, const problem *p, const float *want)
+// unpack and gemm, or both in one.
+static void check_gemm(kc *t, const problem *p, const float *want, bool in_one)
 {
     const lg_type_kernels *k = &t->k.type[p->type];
     uint8_t *tile = kc_guard(t, lg_tile_bytes(p->w.n_in));
@@ -125,12 +126,17 @@ static void check_gemm(kc *t, const problem *p, const float *want)
                cells = (size_t)(p->n_cols - 1) * stride + (size_t)n;
         float *y = kc_guard(t, cells * sizeof *y);
 
-        k->unpack(&p->w, row, n, tile);
-        k->gemm(tile, p->w.n_in, n, &p->x, gather ? idx : NULL, p->n_cols, y, stride);
+        if (in_one) {
+            k->rows(&p->w, row, n, tile, &p->x, gather ? idx : NULL, p->n_cols, y, stride);
+        } else {
+            k->unpack(&p->w, row, n, tile);
+            k->gemm(tile, p->w.n_in, n, &p->x, gather ? idx : NULL, p->n_cols, y, stride);
+        }
         for (int c = 0; c < p->n_cols; c++) {
             int from = gather ? idx[c] : c;
 
-            kc_same(t, y + (size_t)c * stride, want + (size_t)from * (size_t)p->n_rows + row, n, "gemm");
+            kc_same(t, y + (size_t)c * stride, want + (size_t)from * (size_t)p->n_rows + row, n,
+                    in_one ? "rows" : "gemm");
             for (size_t i = (size_t)n; c + 1 < p->n_cols && i < stride; i++) {
                 uint32_t u;
 
@@ -181,7 +187,9 @@ static void run_one(kc *t, problem *p, int w_mode, int x_mode)
     if (strcmp(t->isa, "c") == 0)
         check_reference(t, p, want);
     check_gemv(t, p, want);
-    check_gemm(t, p, want);
+    check_gemm(t, p, want, false);
+    if (t->k.type[p->type].rows)
+        check_gemm(t, p, want, true);
     kc_release(t);
 }
 

@@ -198,67 +198,129 @@ LG_INLINE void fetch_share(shares *s)
 
 /*
  * The loop around a gemm of interleaved tiles. A slice of LG_SLICE inputs (about 10 KiB of tile) stays in L1
- * while up to LG_GEMM_GROUP columns pass over it, four at a time; sums of 16 rows wait in `acc` meanwhile.
- * Without slices each four columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
+ * while up to LG_GEMM_GROUP columns pass over it, four or eight at a time; sums of 16 rows wait in `acc`
+ * meanwhile. Without slices each four columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
  *
  * Each call also fetches its share of x->ahead into L2.
  *
- * `cols` adds inputs [at, at + n) of n_cols <= `width` columns (4 or 8; n_cols 1 to 4 besides) to
- * acc[16 * column + row]; it, `variant` and `width` are constants where this is inlined. A tile has unit_bytes
- * for each `unit` inputs.
+ * `cols` adds inputs [at, at + n) of n_cols columns (`width`, or 1 to 4) to acc[16 * column + row]; it,
+ * `variant` and `width` are constants where this is inlined. A tile has unit_bytes for each `unit` inputs.
  */
 enum { LG_SLICE = 512, LG_GEMM_GROUP = 64 };
 typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
                         int n_cols, float *acc);
 
-LG_INLINE void gemm_sliced(cols_fn cols, int variant, int width, int unit, size_t unit_bytes,
-                           const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,
-                           int n_cols, float *y, size_t y_stride)
+LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const uint8_t *slice, int n_in,
+                                   int at, int n, const uint8_t *const *a, int n_cols, shares *ahead,
+                                   float *acc)
+{
+    int c = 0;
+
+    for (; c + width <= n_cols; c += width) {
+        fetch_share(ahead);
+        cols(variant, slice, n_in, at, n, a + c, width, acc + LG_TILE_ROWS * c);
+    }
+    if (width > 4 && c + 4 <= n_cols) {
+        fetch_share(ahead);
+        cols(variant, slice, n_in, at, n, a + c, 4, acc + LG_TILE_ROWS * c);
+        c += 4;
+    }
+    switch (n_cols - c) {
+    case 3: cols(variant, slice, n_in, at, n, a + c, 3, acc + LG_TILE_ROWS * c); break;
+    case 2: cols(variant, slice, n_in, at, n, a + c, 2, acc + LG_TILE_ROWS * c); break;
+    case 1: cols(variant, slice, n_in, at, n, a + c, 1, acc + LG_TILE_ROWS * c); break;
+    default: break;
+    }
+}
+
+/* Pointers to columns [first, first + n), and their sums at zero. */
+LG_INLINE void start_group(const lg_acts *x, const int32_t *idx, int first, int n, const uint8_t **a,
+                           float *acc)
+{
+    for (int c = 0; c < n; c++)
+        a[c] = x->p + (size_t)(idx ? idx[first + c] : first + c) * x->stride;
+    memset(acc, 0, (size_t)n * LG_TILE_ROWS * sizeof *acc);
+}
+
+LG_INLINE void store_group(const float *acc, int first, int n, int n_rows, float *y, size_t y_stride)
+{
+    for (int c = 0; c < n; c++)
+        memcpy(y + (size_t)(first + c) * y_stride, acc + LG_TILE_ROWS * c, (size_t)n_rows * sizeof *acc);
+}
+
+/* slice_times_columns with its constants. */
+typedef void (*slice_fn)(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a, int n_cols,
+                         shares *ahead, float *acc);
+
+LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_bytes, const void *tile,
+                           int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
+                           size_t y_stride)
 {
     _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
-    const uint8_t *a[LG_GEMM_GROUP], *ahead = x->ahead.p, *ahead_end = ahead + x->ahead.bytes;
-    size_t calls = (size_t)((n_cols + width - 1) / width) * (size_t)((n_in + LG_SLICE - 1) / LG_SLICE);
-    size_t share = (x->ahead.bytes / calls + 64) / 64 * 64;
+    const uint8_t *a[LG_GEMM_GROUP];
+    shares ahead = shares_of(&x->ahead, (n_cols + width - 1) / width * ((n_in + LG_SLICE - 1) / LG_SLICE));
 
     for (int first = 0; first < n_cols; first += LG_GEMM_GROUP) {
         int group = n_cols - first < LG_GEMM_GROUP ? n_cols - first : LG_GEMM_GROUP;
         const uint8_t *slice = tile;
 
-        for (int c = 0; c < group; c++)
-            a[c] = x->p + (size_t)(idx ? idx[first + c] : first + c) * x->stride;
-        memset(acc, 0, (size_t)group * LG_TILE_ROWS * sizeof *acc);
+        start_group(x, idx, first, group, a, acc);
         for (int at = 0; at < n_in; at += LG_SLICE) {
             int n = n_in - at < LG_SLICE ? n_in - at : LG_SLICE;
-            int c = 0;
 
-            for (; c + width <= group; c += width) {
-                for (size_t i = 0; i < share && ahead < ahead_end; i += 64, ahead += 64)
-                    _mm_prefetch((const char *)ahead, _MM_HINT_T1);
-                cols(variant, slice, n_in, at, n, a + c, width, acc + LG_TILE_ROWS * c);
-            }
-            if (width > 4 && c + 4 <= group) {
-                cols(variant, slice, n_in, at, n, a + c, 4, acc + LG_TILE_ROWS * c);
-                c += 4;
-            }
-            switch (group - c) {
-            case 3: cols(variant, slice, n_in, at, n, a + c, 3, acc + LG_TILE_ROWS * c); break;
-            case 2: cols(variant, slice, n_in, at, n, a + c, 2, acc + LG_TILE_ROWS * c); break;
-            case 1: cols(variant, slice, n_in, at, n, a + c, 1, acc + LG_TILE_ROWS * c); break;
-            default: break;
-            }
+            multiply(slice, n_in, at, n, a, group, &ahead, acc);
             slice += (size_t)(n / unit) * unit_bytes;
         }
-        for (int c = 0; c < group; c++)
-            memcpy(y + (size_t)(first + c) * y_stride, acc + LG_TILE_ROWS * c, (size_t)n_rows * sizeof *acc);
+        store_group(acc, first, group, n_rows, y, y_stride);
     }
 }
 
-#define LG_SLICED_GEMM(name, cols, variant, width, unit, unit_bytes)                                   \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,     \
-                     int n_cols, float *y, size_t y_stride)                                            \
-    {                                                                                                  \
-        gemm_sliced(cols, variant, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y,     \
-                    y_stride);                                                                         \
+#define LG_SLICED_GEMM(name, cols, variant, width, unit, unit_bytes)                                        \
+    static void name##_slice(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a,        \
+                             int n_cols, shares *ahead, float *acc)                                         \
+    {                                                                                                       \
+        slice_times_columns(cols, variant, width, slice, n_in, at, n, a, n_cols, ahead, acc);               \
+    }                                                                                                       \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,          \
+                     int n_cols, float *y, size_t y_stride)                                                 \
+    {                                                                                                       \
+        gemm_sliced(name##_slice, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
+    }
+
+/*
+ * unpack and gemm in one, for the columns of one group: a slice is unpacked, multiplied, and overwritten by the
+ * next, all in L1. A whole tile goes out to L2 and comes back, which takes longer than unpacking it.
+ */
+typedef void (*unpack_fn)(const lg_mat *w, int row, int n_rows, void *tile);
+
+LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int unit, const lg_mat *w, int row, int n_rows,
+                           void *tile, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
+                           size_t y_stride)
+{
+    _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
+    const uint8_t *a[LG_GEMM_GROUP];
+    size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
+    size_t fetched = w->next.bytes / (size_t)w->n_in; // with each input
+    shares none = {0};
+
+    start_group(x, idx, 0, n_cols, a, acc);
+    for (int at = 0; at < w->n_in; at += LG_SLICE) {
+        int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
+        lg_mat part = {.p = w->p + unit_bytes * (size_t)(at / unit), .row_bytes = w->row_bytes, .n_in = n};
+
+        if (w->next.bytes)
+            part.next = (lg_span){w->next.p + fetched * (size_t)at, fetched * (size_t)n};
+        unpack(&part, row, n_rows, tile);
+        multiply(tile, w->n_in, at, n, a, n_cols, &none, acc);
+    }
+    store_group(acc, 0, n_cols, n_rows, y, y_stride);
+}
+
+#define LG_SLICED_ROWS(name, unpack, multiply, unit)                                                        \
+    static void name(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, \
+                     int n_cols, float *y, size_t y_stride)                                                 \
+    {                                                                                                       \
+        rows_sliced(unpack, multiply, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);             \
     }
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */

@@ -310,4 +310,9 @@ LG_SLICED_GEMM(gemm_runs32_vnni, run_cols_vnni, RUN_32, 8, 32, run_bytes(32, fal
 LG_SLICED_GEMM(gemm_runs32_min_vnni, run_cols_vnni, RUN_32_MIN, 8, 32, run_bytes(32, true))
 LG_SLICED_GEMM(gemm_runs16_vnni, run_cols_vnni, RUN_16, 8, 16, run_bytes(16, false))
 
+LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 256)
+LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 256)
+LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k, gemm_q6_k_vnni_slice, 256)
+LG_SLICED_ROWS(rows_q8_0_vnni, unpack_q8_0, gemm_runs32_vnni_slice, 32)
+
 #endif

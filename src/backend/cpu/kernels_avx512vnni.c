@@ -71,6 +71,10 @@ void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
     k->type[LG_Q2_K].gemm = gemm_signed_k_min_vnni;
     k->type[LG_Q3_K].gemm = gemm_signed_k_vnni;
     k->type[LG_IQ4_XS].gemm = gemm_signed_k_vnni;
+    k->type[LG_Q4_K].rows = rows_q4_k_vnni;
+    k->type[LG_Q5_K].rows = rows_q5_k_vnni;
+    k->type[LG_Q6_K].rows = rows_q6_k_vnni;
+    k->type[LG_Q8_0].rows = rows_q8_0_vnni;
     k->type[LG_Q8_0].gemv = gemv_q8_0_vnni;
     k->type[LG_Q4_K].gemv = gemv_q4_k_vnni;
     k->type[LG_Q5_K].gemv = gemv_q5_k_vnni;

@@ -122,6 +122,10 @@ static void tile_by_tile(const lg_type_kernels *k, const lg_mat *matrix, const l
             m.next = (lg_span){m.p + (size_t)(a->row + r + n) * m.row_bytes, (size_t)left * m.row_bytes};
         if (m.next.bytes > tile_bytes)
             m.next.bytes = tile_bytes;
+        if (k->rows) {
+            k->rows(&m, a->row + r, n, a->tiles, &x, a->idx, a->n_cols, a->y + (size_t)r, a->y_stride);
+            continue;
+        }
         k->unpack(&m, a->row + r, n, a->tiles);
         k->gemm(a->tiles, m.n_in, n, &x, a->idx, a->n_cols, a->y + (size_t)r, a->y_stride);
     }
@@ -150,7 +154,7 @@ void lg_product(const lg_cpu *c, const lg_product_args *a)
 
     if (a->n_cols < GEMM_MIN_COLS)
         few_columns(k, &m, a);
-    else if (a->n_cols <= LG_CPU_EXACT_ROWS)
+    else if (a->n_cols <= (k->rows ? LG_ROWS_COLS : LG_CPU_EXACT_ROWS))
         tile_by_tile(k, &m, a);
     else
         many_columns(k, &m, a);
