@@ -29,24 +29,6 @@ LG_INLINE __m512i load512_once(const void *p)
     __asm__("" : "+v"(v));
     return v;
 }
-/* Zero of its own: the compiler would rather copy one register that is, and not every copy is free. */
-LG_INLINE __m512i zero512(void)
-{
-    __m512i v;
-#ifndef KNOB_NOZERO
-    __asm__ volatile("vpxord %0, %0, %0" : "=v"(v));
-#else
-    v = _mm512_setzero_si512();
-#endif
-    return v;
-}
-/* Keeps v in its register. */
-LG_INLINE void keep512(__m512i *v)
-{
-#ifndef KNOB_NOKEEP
-    __asm__("" : "+v"(*v));
-#endif
-}
 /* The four bytes at p in every lane: an operand from memory, no arithmetic unit. */
 LG_INLINE __m512i broadcast512_i32(const void *p)
 {

@@ -18,14 +18,14 @@ LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, co
                               int n_cols, __m512i *part)
 {
     LG_UNROLL(8)
-    for (int k = step; k < step + n; k++) {
-        __m512i w = load512(codes + 64 * k);
+    for (int k = 0; k < n; k++) {
+        __m512i w = load512(codes + 64 * (step + k));
 
         if (up)
             w = up_128(w);
-        LG_UNROLL(4)
+        LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
-            part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(q[c] + 4 * k));
+            part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(q[c] + 4 * (step + k)));
     }
 }
 
@@ -80,7 +80,7 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
 
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++)
-                    low[c] = zero512(), high[c] = zero512();
+                    low[c] = high[c] = _mm512_setzero_si512();
                 LG_UNROLL(4)
                 for (int k = 0; k < run; k++) {
                     __m512i w0 = load512(slice + 128 * (step + k)), w1 = load512(slice + 128 * (step + k) + 64);
@@ -99,7 +99,6 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
                     dot[c] = _mm512_dpwssd_epi32(
                         dot[c], _mm512_packs_epi32(low[c], high[c]),
                         _mm512_mullo_epi16(s, broadcast512_i32(steps[c] + 2 * j)));
-                    keep512(&dot[c]);
                 }
             }
         }
@@ -143,19 +142,18 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
 
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                part[c] = zero512();
+                part[c] = _mm512_setzero_si512();
             LG_UNROLL(4)
-            for (int k = 4 * g; k < 4 * g + 4; k++) {
-                __m512i w = load512(slice + 64 * k);
+            for (int k = 0; k < 4; k++) {
+                __m512i w = load512(slice + 64 * (4 * g + k));
 
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++)
-                    part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(x[c] + k0 + 4 * k));
+                    part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(x[c] + k0 + 16 * g + 4 * k));
             }
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++) {
                 dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
-                keep512(&dot[c]);
             }
         }
         min_sums_vnni(slice + Q6_MINS, 8, sums, n_cols, min);
@@ -269,7 +267,7 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
 
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                part[c] = zero512();
+                part[c] = _mm512_setzero_si512();
             LG_UNROLL(4)
             for (int k = 4 * g; k < 4 * g + 4; k++) {
                 __m512i w = up_128(load512(slice + 64 * k));

@@ -151,10 +151,10 @@ LG_INLINE __m512i quad_dot(bool five, const units *u, const unit_heads *heads, i
         LG_UNROLL(2)
         for (int h = 0; h < 2; h++) {
             nibbles(five, u->p[q][i], h, &v[2 * h], &v[2 * h + 1]);
-            v[2 * h] = _mm512_dpbusd_epi32(zero512(), v[2 * h], act[2 * h]);
-            v[2 * h + 1] = _mm512_dpbusd_epi32(zero512(), v[2 * h + 1], act[2 * h + 1]);
+            v[2 * h] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h], act[2 * h]);
+            v[2 * h + 1] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h + 1], act[2 * h + 1]);
         }
-        dot[i] = _mm512_dpwssd_epi32(zero512(), _mm512_packs_epi32(v[0], v[1]), _mm512_shuffle_epi8(s, even));
+        dot[i] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(v[0], v[1]), _mm512_shuffle_epi8(s, even));
         dot[i] = _mm512_dpwssd_epi32(dot[i], _mm512_packs_epi32(v[2], v[3]), _mm512_shuffle_epi8(s, odd));
     }
     return sum_lanes(dot);
