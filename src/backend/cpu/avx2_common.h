@@ -17,7 +17,10 @@
 #define LG_INLINE    static inline __attribute__((always_inline))
 #define LG_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)
-#define LG_UNROLL(n) LG_PRAGMA(clang loop unroll_count(n))
+// "full" wants a constant count, which these loops have where their function is inlined; of those that then turn
+// once clang says that it can't unroll them.
+#pragma clang diagnostic ignored "-Wpass-failed"
+#define LG_UNROLL(n) LG_PRAGMA(clang loop unroll(full))
 #else
 #define LG_UNROLL(n) LG_PRAGMA(GCC unroll n)
 #endif
@@ -179,21 +182,26 @@ LG_INLINE void fetch_on(stream *s, int bytes)
     }
 }
 
-/* What unpack fetches into L2: its share of what follows, with each of n blocks of its rows. */
+/* A span that is fetched into L2 beside other work, evenly: processors have some sixteen misses of a core on their
+ * way at once, and what asks for more of them waits. */
 typedef struct shares {
     const uint8_t *at, *end;
-    size_t each;
+    size_t each, due; /* bytes of a step; bytes that are to be fetched by now */
 } shares;
 
 LG_INLINE shares shares_of(const lg_span *s, int n)
 {
-    return (shares){s->p, s->p + s->bytes, (s->bytes / (size_t)n + 64) / 64 * 64};
+    return (shares){s->p, s->p + s->bytes, s->bytes / (size_t)n + 1, 0};
 }
 
-LG_INLINE void fetch_share(shares *s)
+/* n steps. */
+LG_INLINE void fetch_shares(shares *s, int n)
 {
-    for (size_t i = 0; i < s->each && s->at < s->end; i += 64, s->at += 64)
-        _mm_prefetch((const char *)s->at, _MM_HINT_T1);
+    for (s->due += (size_t)n * s->each; s->due >= 64; s->due -= 64) {
+        if (s->at < s->end)
+            _mm_prefetch((const char *)s->at, _MM_HINT_T1);
+        s->at += 64;
+    }
 }
 
 /*
@@ -201,14 +209,18 @@ LG_INLINE void fetch_share(shares *s)
  * while up to LG_GEMM_GROUP columns pass over it, four or eight at a time; sums of 16 rows wait in `acc`
  * meanwhile. Without slices each four columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
  *
- * Each call also fetches its share of x->ahead into L2.
- *
- * `cols` adds inputs [at, at + n) of n_cols columns (`width`, or 1 to 4) to acc[16 * column + row]; it,
- * `variant` and `width` are constants where this is inlined. A tile has unit_bytes for each `unit` inputs.
+ * `cols` adds inputs [at, at + n) of n_cols columns (`width`, or 1 to 4) to acc[16 * column + row] and fetches a
+ * share of what follows with each 32 inputs; it, `variant` and `width` are constants where this is inlined. A tile
+ * has unit_bytes for each `unit` inputs.
  */
 enum { LG_SLICE = 512, LG_GEMM_GROUP = 64 };
 typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                        int n_cols, float *acc);
+                        int n_cols, shares *ahead, float *acc);
+
+LG_INLINE int fetch_steps(int n_in, int n_cols, int width)
+{
+    return (n_in + 31) / 32 * ((n_cols + width - 1) / width);
+}
 
 LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const uint8_t *slice, int n_in,
                                    int at, int n, const uint8_t *const *a, int n_cols, shares *ahead,
@@ -217,18 +229,16 @@ LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const u
     int c = 0;
 
     for (; c + width <= n_cols; c += width) {
-        fetch_share(ahead);
-        cols(variant, slice, n_in, at, n, a + c, width, acc + LG_TILE_ROWS * c);
+        cols(variant, slice, n_in, at, n, a + c, width, ahead, acc + LG_TILE_ROWS * c);
     }
     if (width > 4 && c + 4 <= n_cols) {
-        fetch_share(ahead);
-        cols(variant, slice, n_in, at, n, a + c, 4, acc + LG_TILE_ROWS * c);
+        cols(variant, slice, n_in, at, n, a + c, 4, ahead, acc + LG_TILE_ROWS * c);
         c += 4;
     }
     switch (n_cols - c) {
-    case 3: cols(variant, slice, n_in, at, n, a + c, 3, acc + LG_TILE_ROWS * c); break;
-    case 2: cols(variant, slice, n_in, at, n, a + c, 2, acc + LG_TILE_ROWS * c); break;
-    case 1: cols(variant, slice, n_in, at, n, a + c, 1, acc + LG_TILE_ROWS * c); break;
+    case 3: cols(variant, slice, n_in, at, n, a + c, 3, ahead, acc + LG_TILE_ROWS * c); break;
+    case 2: cols(variant, slice, n_in, at, n, a + c, 2, ahead, acc + LG_TILE_ROWS * c); break;
+    case 1: cols(variant, slice, n_in, at, n, a + c, 1, ahead, acc + LG_TILE_ROWS * c); break;
     default: break;
     }
 }
@@ -258,7 +268,7 @@ LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_b
 {
     _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
     const uint8_t *a[LG_GEMM_GROUP];
-    shares ahead = shares_of(&x->ahead, (n_cols + width - 1) / width * ((n_in + LG_SLICE - 1) / LG_SLICE));
+    shares ahead = shares_of(&x->ahead, fetch_steps(n_in, n_cols, width));
 
     for (int first = 0; first < n_cols; first += LG_GEMM_GROUP) {
         int group = n_cols - first < LG_GEMM_GROUP ? n_cols - first : LG_GEMM_GROUP;
@@ -290,37 +300,42 @@ LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_b
 /*
  * unpack and gemm in one, for the columns of one group: a slice is unpacked, multiplied, and overwritten by the
  * next, all in L1. A whole tile goes out to L2 and comes back, which takes longer than unpacking it.
+ *
+ * What follows is fetched beside the products of `width` columns, or, where that is 0, beside unpacking, which
+ * on AVX2 waits for shuffles mostly (docs/decisions/0180).
  */
 typedef void (*unpack_fn)(const lg_mat *w, int row, int n_rows, void *tile);
 
-LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int unit, const lg_mat *w, int row, int n_rows,
-                           void *tile, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
+LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int unit, const lg_mat *w, int row,
+                           int n_rows, void *tile, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
                            size_t y_stride)
 {
     _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
     const uint8_t *a[LG_GEMM_GROUP];
     size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
     size_t fetched = w->next.bytes / (size_t)w->n_in; // with each input
-    shares none = {0};
+    shares next = {0};
 
+    if (width)
+        next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
     start_group(x, idx, 0, n_cols, a, acc);
     for (int at = 0; at < w->n_in; at += LG_SLICE) {
         int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
         lg_mat part = {.p = w->p + unit_bytes * (size_t)(at / unit), .row_bytes = w->row_bytes, .n_in = n};
 
-        if (w->next.bytes)
+        if (!width && w->next.bytes)
             part.next = (lg_span){w->next.p + fetched * (size_t)at, fetched * (size_t)n};
         unpack(&part, row, n_rows, tile);
-        multiply(tile, w->n_in, at, n, a, n_cols, &none, acc);
+        multiply(tile, w->n_in, at, n, a, n_cols, &next, acc);
     }
     store_group(acc, 0, n_cols, n_rows, y, y_stride);
 }
 
-#define LG_SLICED_ROWS(name, unpack, multiply, unit)                                                        \
+#define LG_SLICED_ROWS(name, unpack, multiply, width, unit)                                                 \
     static void name(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, \
                      int n_cols, float *y, size_t y_stride)                                                 \
     {                                                                                                       \
-        rows_sliced(unpack, multiply, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);             \
+        rows_sliced(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);      \
     }
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */

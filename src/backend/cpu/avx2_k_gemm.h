@@ -85,7 +85,7 @@ enum { FORM_Q4_K, FORM_Q5_K };
 
 /* Q4_K and Q5_K. See gemm_sliced. */
 LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                      int n_cols, float *acc)
+                      int n_cols, shares *ahead, float *acc)
 {
     for (int k0 = at; k0 < at + n; k0 += 256, slice += Q45_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS], s[2];
@@ -93,6 +93,7 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
         const int16_t *sums[GEMM_COLS], *a[GEMM_COLS];
         const uint8_t *q[GEMM_COLS];
 
+        fetch_shares(ahead, 8);
         for (int c = 0; c < n_cols; c++) {
             q[c] = x[c] + k0;
             a[c] = act_steps(x[c], n_in) + k0 / 16;
@@ -123,7 +124,7 @@ LG_INLINE void k_cols(int form, const uint8_t *slice, int n_in, int at, int n, c
 /* Q6_K, whose int16 sums must be widened every second step: eight rows at a time, so that the sums of a
  * sub-block of 32 stay in registers and take the activations' step once. See gemm_sliced. */
 LG_INLINE void q6_cols(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                       int n_cols, float *acc)
+                       int n_cols, shares *ahead, float *acc)
 {
     (void)variant;
     for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES)
@@ -131,6 +132,7 @@ LG_INLINE void q6_cols(int variant, const uint8_t *slice, int n_in, int at, int 
             const uint8_t *codes = slice + 32 * half, *scales = codes + TILE_SCALES, *mins = codes + Q6_MINS;
             __m256i dot[GEMM_COLS];
 
+            fetch_shares(ahead, 4);
             for (int c = 0; c < n_cols; c++)
                 dot[c] = _mm256_setzero_si256();
             for (int j = 0; j < 8; j++) {
@@ -180,12 +182,13 @@ LG_INLINE void q6_cols(int variant, const uint8_t *slice, int n_in, int at, int 
 
 /* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). */
 LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at, int n,
-                             const uint8_t *const *x, int n_cols, float *acc)
+                             const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
     for (int k0 = at; k0 < at + n; k0 += 256, slice += SIGNED_BYTES) {
         __m256i dot[2 * GEMM_COLS], min[2 * GEMM_COLS];
         const int16_t *sums[GEMM_COLS];
 
+        fetch_shares(ahead, 8);
         for (int i = 0; i < 2 * n_cols; i++)
             dot[i] = _mm256_setzero_si256();
         for (int k = 0; k < 64; k++) {
@@ -221,9 +224,9 @@ LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at
 LG_SLICED_GEMM(gemm_q4_k, k_cols, FORM_Q4_K, 4, 256, Q45_BYTES)
 LG_SLICED_GEMM(gemm_q5_k, k_cols, FORM_Q5_K, 4, 256, Q45_BYTES)
 LG_SLICED_GEMM(gemm_q6_k, q6_cols, 0, 4, 256, Q6_BYTES)
-LG_SLICED_ROWS(rows_q4_k, unpack_q4_k, gemm_q4_k_slice, 256)
-LG_SLICED_ROWS(rows_q5_k, unpack_q5_k, gemm_q5_k_slice, 256)
-LG_SLICED_ROWS(rows_q6_k, unpack_q6_k, gemm_q6_k_slice, 256)
+LG_SLICED_ROWS(rows_q4_k, unpack_q4_k, gemm_q4_k_slice, 0, 256)
+LG_SLICED_ROWS(rows_q5_k, unpack_q5_k, gemm_q5_k_slice, 0, 256)
+LG_SLICED_ROWS(rows_q6_k, unpack_q6_k, gemm_q6_k_slice, 0, 256)
 LG_SLICED_GEMM(gemm_signed_k, signed_k_cols, 0, 4, 256, SIGNED_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_min, signed_k_cols, 1, 4, 256, SIGNED_BYTES)
 

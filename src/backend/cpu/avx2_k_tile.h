@@ -87,7 +87,7 @@ LG_INLINE void unpack_q45_k(bool five, const lg_mat *w, int row, int n_rows, voi
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q45_BYTES) {
-        fetch_share(&next);
+        fetch_shares(&next, 1);
         for (int half = 0; half < 2; half++)
             unpack_q45_k_8(five, p + 8 * half, out, half);
         for (int i = 0; i < LG_TILE_ROWS; i++)
@@ -163,7 +163,7 @@ static void unpack_q6_k(const lg_mat *w, int row, int n_rows, void *tile)
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q6_BYTES) {
-        fetch_share(&next);
+        fetch_shares(&next, 1);
         for (int half = 0; half < 2; half++)
             unpack_q6_k_8(p + 8 * half, out, half);
         for (int i = 0; i < LG_TILE_ROWS; i++)

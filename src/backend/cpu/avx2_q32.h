@@ -68,7 +68,7 @@ static void unpack_q8_0(const lg_mat *w, int row, int n_rows, void *tile)
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 32; b++, out += run_bytes(32, false)) {
-        fetch_share(&next);
+        fetch_shares(&next, 1);
         for (int half = 0; half < 2; half++) {
             __m256i t[8];
 
@@ -112,7 +112,7 @@ enum { RUN_32, RUN_32_MIN, RUN_16 };
 
 /* See gemm_sliced. */
 LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
-                        int n_cols, float *sums)
+                        int n_cols, shares *ahead, float *sums)
 {
     const int elems = variant == RUN_16 ? 16 : 32;
     const bool has_min = variant == RUN_32_MIN;
@@ -124,6 +124,7 @@ LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int
         const float *d = (const float *)(const void *)(slice + (size_t)elems * LG_TILE_ROWS);
         __m256i dot[2 * 4];
 
+        fetch_shares(ahead, 1);
         for (int i = 0; i < 2 * n_cols; i++)
             dot[i] = _mm256_setzero_si256();
         LG_UNROLL(8)
@@ -162,7 +163,7 @@ LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int
 }
 
 LG_SLICED_GEMM(gemm_runs32, run_cols, RUN_32, 4, 32, run_bytes(32, false))
-LG_SLICED_ROWS(rows_q8_0, unpack_q8_0, gemm_runs32_slice, 32)
+LG_SLICED_ROWS(rows_q8_0, unpack_q8_0, gemm_runs32_slice, 0, 32)
 LG_SLICED_GEMM(gemm_runs32_min, run_cols, RUN_32_MIN, 4, 32, run_bytes(32, true))
 LG_SLICED_GEMM(gemm_runs16, run_cols, RUN_16, 4, 16, run_bytes(16, false))
 

@@ -57,7 +57,7 @@ LG_INLINE __m512 add_block_vnni(const uint8_t *d, float da, __m512i v, bool minu
  * int16, so one instruction packs those of all 16 rows and one multiplies them by the scale and adds. See
  * gemm_sliced. */
 LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, int n,
-                              const uint8_t *const *x, int n_cols, float *acc)
+                              const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
     const int run = five ? 2 : 4; // 16 * 15 * 127, 8 * 31 * 127
 
@@ -74,6 +74,7 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
             dot[c] = _mm512_setzero_si512();
         }
         for (int j = 0; j < 8; j++) {
+            fetch_shares(ahead, 1);
             LG_UNROLL(2)
             for (int step = 4 * j; step < 4 * j + 4; step += run) {
                 __m512i s, low[VNNI_COLS], high[VNNI_COLS];
@@ -123,7 +124,7 @@ LG_INLINE __m512i scale_step(__m512i one, const int16_t *steps)
 
 /* Q6_K: tiles of avx2_k_tile.h. See gemm_sliced. */
 LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
-                            const uint8_t *const *x, int n_cols, float *acc)
+                            const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
     (void)variant;
     for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES) {
@@ -140,6 +141,8 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
         for (int g = 0; g < 16; g++) {
             __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)), part[VNNI_COLS];
 
+            if (g % 2 == 0)
+                fetch_shares(ahead, 1);
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
                 part[c] = _mm512_setzero_si512();
@@ -170,13 +173,14 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
 /* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). Codes go in as code + 128; the 128 comes off as
  * the scales times the activation sums. */
 LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, int at, int n,
-                                  const uint8_t *const *x, int n_cols, float *acc)
+                                  const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
     for (int k0 = at; k0 < at + n; k0 += 256, slice += SIGNED_BYTES) {
         __m512i dot[VNNI_COLS], off[VNNI_COLS], min[VNNI_COLS];
         const int16_t *sums[VNNI_COLS], *a[VNNI_COLS];
         const uint8_t *q[VNNI_COLS];
 
+        fetch_shares(ahead, 8);
         for (int c = 0; c < n_cols; c++) {
             dot[c] = off[c] = _mm512_setzero_si512();
             q[c] = x[c] + k0;
@@ -245,7 +249,7 @@ LG_INLINE void run_acts_of(const uint8_t *x, int n_in, int at, int n, bool runs_
 /* Signed codes with one f32 scale a run: Q8_0, Q4_0, ... by their shape. Codes go in as code + 128. Each 16
  * are multiplied by their step in f32, which is exact: 32 * 255 * 127 * 16 < 2^24. */
 LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
-                             const uint8_t *const *x, int n_cols, float *sums)
+                             const uint8_t *const *x, int n_cols, shares *ahead, float *sums)
 {
     const int elems = variant == RUN_16 ? 16 : 32;
     const bool has_min = variant == RUN_32_MIN;
@@ -261,6 +265,7 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
         const uint8_t *d = slice + elems * LG_TILE_ROWS;
         __m512 product[VNNI_COLS], dw = _mm512_loadu_ps(d);
 
+        fetch_shares(ahead, 1);
         LG_UNROLL(2)
         for (int g = 0; g < elems / 16; g++) {
             __m512i part[VNNI_COLS];
@@ -308,9 +313,9 @@ LG_SLICED_GEMM(gemm_runs32_vnni, run_cols_vnni, RUN_32, 8, 32, run_bytes(32, fal
 LG_SLICED_GEMM(gemm_runs32_min_vnni, run_cols_vnni, RUN_32_MIN, 8, 32, run_bytes(32, true))
 LG_SLICED_GEMM(gemm_runs16_vnni, run_cols_vnni, RUN_16, 8, 16, run_bytes(16, false))
 
-LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 256)
-LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 256)
-LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k, gemm_q6_k_vnni_slice, 256)
-LG_SLICED_ROWS(rows_q8_0_vnni, unpack_q8_0, gemm_runs32_vnni_slice, 32)
+LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 8, 256)
+LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 4, 256)
+LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k, gemm_q6_k_vnni_slice, 8, 256)
+LG_SLICED_ROWS(rows_q8_0_vnni, unpack_q8_0, gemm_runs32_vnni_slice, 8, 32)
 
 #endif

@@ -133,7 +133,7 @@ LG_INLINE void unpack_wide(bool five, const lg_mat *w, int row, int n_rows, void
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q45_BYTES) {
-        fetch_share(&next);
+        fetch_shares(&next, 1);
         put_heads_of_16(p, out);
         for (int half = 0; half < 2; half++) {
             for (int i = 0; i < 8; i++)

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cpu/cpu_internal.h"
 #include "base/clock.h"
@@ -470,6 +471,19 @@ static lg_ops make_ops(void)
 }
 
 // The levels of lg_cpu_isa_list that this machine has, separated by spaces.
+// As the system says, within reason; some say nothing.
+static size_t l2_bytes(void)
+{
+    long n = 0;
+
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    n = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    if (n < 512 << 10)
+        return (size_t)512 << 10;
+    return n > 2 << 20 ? (size_t)2 << 20 : (size_t)n;
+}
+
 static void usable_levels(char *out, size_t n)
 {
     char name[32];
@@ -519,6 +533,7 @@ lg_status lg_cpu_backend_create(const lg_backend_params *p, lg_backend **out, lg
     if (!c)
         return LG_FAIL(err, LG_E_NOMEM, "no memory for the CPU backend");
     c->n_threads = p->threads > 0 ? p->threads : lg_cpu_cores();
+    c->l2_bytes = l2_bytes();
     lg_status st = lg_pool_create(c->n_threads, &c->pool, err);
     if (st != LG_OK) {
         free(c);

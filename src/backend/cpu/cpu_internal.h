@@ -49,6 +49,7 @@ typedef struct lg_cpu {
     lg_vec_kernels plain; /* the C level, for head sizes that are no multiple of 16 */
     lg_pool *pool;
     int n_threads;
+    size_t l2_bytes; /* of a core */
 
     lg_limits lim;    /* zero before prepare */
     lg_mem scratch;   /* 64-byte aligned; see lg_cpu_scratch */

@@ -10,8 +10,9 @@
 // From this many columns on, unpacking 16 rows and running gemm beats one gemv a column
 // (docs/decisions/0030).
 enum { GEMM_MIN_COLS = 4 };
-// What a pass over a few tiles touches: unpacked codes, and activations (at least MIN_GROUP columns).
-enum { TILES_BYTES = 192 << 10, COLS_BYTES = 128 << 10, MIN_GROUP = 32 };
+// What a pass over a few tiles touches, in eighths of L2: unpacked codes, and activations (at least MIN_GROUP
+// columns).
+enum { TILES_EIGHTHS = 3, COLS_EIGHTHS = 2, MIN_GROUP = 32 };
 
 static lg_mat matrix(const lg_weight *w, int expert)
 {
@@ -76,11 +77,11 @@ static lg_span part_of(lg_span s, int i, int n)
 
 // Tiles [first, first + n_tiles) of a block: unpacked once, then all columns, in groups that stay in L2
 // beside them.
-static void tiles_times_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a,
-                                int first, int n_tiles, lg_span next)
+static void tiles_times_columns(const lg_cpu *c, const lg_type_kernels *k, const lg_mat *m,
+                                const lg_product_args *a, int first, int n_tiles, lg_span next)
 {
     size_t tile = lg_tile_bytes(m->n_in), stride = a->x->stride;
-    int group = (int)(COLS_BYTES / stride / 8 * 8);
+    int group = (int)(c->l2_bytes / 8 * COLS_EIGHTHS / stride / 8 * 8);
 
     if (group < MIN_GROUP)
         group = MIN_GROUP;
@@ -131,10 +132,10 @@ static void tile_by_tile(const lg_type_kernels *k, const lg_mat *matrix, const l
     }
 }
 
-static void many_columns(const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a)
+static void many_columns(const lg_cpu *c, const lg_type_kernels *k, const lg_mat *m, const lg_product_args *a)
 {
     int n_tiles = (a->n_rows + LG_TILE_ROWS - 1) / LG_TILE_ROWS;
-    int at_once = TILES_BYTES / (LG_TILE_ROWS * m->n_in);
+    int at_once = (int)(c->l2_bytes / 8 * TILES_EIGHTHS / ((size_t)LG_TILE_ROWS * (size_t)m->n_in));
 
     LG_ASSERT(a->n_rows <= LG_BLOCK_ROWS);
     if (at_once < 1)
@@ -142,7 +143,7 @@ static void many_columns(const lg_type_kernels *k, const lg_mat *m, const lg_pro
     for (int t = 0; t < n_tiles; t += at_once) {
         int n = n_tiles - t < at_once ? n_tiles - t : at_once;
 
-        tiles_times_columns(k, m, a, t, n, part_of(a->next, t / at_once, (n_tiles + at_once - 1) / at_once));
+        tiles_times_columns(c, k, m, a, t, n, part_of(a->next, t / at_once, (n_tiles + at_once - 1) / at_once));
     }
 }
 
@@ -157,7 +158,7 @@ void lg_product(const lg_cpu *c, const lg_product_args *a)
     else if (a->n_cols <= (k->rows ? LG_ROWS_COLS : LG_CPU_EXACT_ROWS))
         tile_by_tile(k, &m, a);
     else
-        many_columns(k, &m, a);
+        many_columns(c, k, &m, a);
     if (scale != 1.0f)
         for (int col = 0; col < a->n_cols; col++)
             for (int i = 0; i < a->n_rows; i++)
