@@ -17,8 +17,8 @@
 #define LG_INLINE    static inline __attribute__((always_inline))
 #define LG_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)
-// "full" wants a constant count, which these loops have where their function is inlined; of those that then turn
-// once clang says that it can't unroll them.
+// "full" wants a constant count, which these loops have where their function is inlined; of those that then
+// turn once clang says that it can't unroll them.
 #pragma clang diagnostic ignored "-Wpass-failed"
 #define LG_UNROLL(n) LG_PRAGMA(clang loop unroll(full))
 #else
@@ -182,8 +182,8 @@ LG_INLINE void fetch_on(stream *s, int bytes)
     }
 }
 
-/* A span that is fetched into L2 beside other work, evenly: processors have some sixteen misses of a core on their
- * way at once, and what asks for more of them waits. */
+/* A span that is fetched into L2 beside other work, evenly: processors have some sixteen misses of a core on
+ * their way at once, and what asks for more of them waits. */
 typedef struct shares {
     const uint8_t *at, *end;
     size_t each, due; /* bytes of a step; bytes that are to be fetched by now */
@@ -209,9 +209,9 @@ LG_INLINE void fetch_shares(shares *s, int n)
  * while up to LG_GEMM_GROUP columns pass over it, four or eight at a time; sums of 16 rows wait in `acc`
  * meanwhile. Without slices each four columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
  *
- * `cols` adds inputs [at, at + n) of n_cols columns (`width`, or 1 to 4) to acc[16 * column + row] and fetches a
- * share of what follows with each 32 inputs; it, `variant` and `width` are constants where this is inlined. A tile
- * has unit_bytes for each `unit` inputs.
+ * `cols` adds inputs [at, at + n) of n_cols columns (`width`, or 1 to 4) to acc[16 * column + row] and
+ * fetches a share of what follows with each 32 inputs; it, `variant` and `width` are constants where this is
+ * inlined. A tile has unit_bytes for each `unit` inputs.
  */
 enum { LG_SLICE = 512, LG_GEMM_GROUP = 64 };
 typedef void (*cols_fn)(int variant, const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *x,
@@ -228,9 +228,8 @@ LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const u
 {
     int c = 0;
 
-    for (; c + width <= n_cols; c += width) {
+    for (; c + width <= n_cols; c += width)
         cols(variant, slice, n_in, at, n, a + c, width, ahead, acc + LG_TILE_ROWS * c);
-    }
     if (width > 4 && c + 4 <= n_cols) {
         cols(variant, slice, n_in, at, n, a + c, 4, ahead, acc + LG_TILE_ROWS * c);
         c += 4;
@@ -285,30 +284,30 @@ LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_b
     }
 }
 
-#define LG_SLICED_GEMM(name, cols, variant, width, unit, unit_bytes)                                        \
-    static void name##_slice(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a,        \
-                             int n_cols, shares *ahead, float *acc)                                         \
-    {                                                                                                       \
-        slice_times_columns(cols, variant, width, slice, n_in, at, n, a, n_cols, ahead, acc);               \
-    }                                                                                                       \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,          \
-                     int n_cols, float *y, size_t y_stride)                                                 \
-    {                                                                                                       \
+#define LG_SLICED_GEMM(name, cols, variant, width, unit, unit_bytes)                                    \
+    static void name##_slice(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a,    \
+                             int n_cols, shares *ahead, float *acc)                                     \
+    {                                                                                                   \
+        slice_times_columns(cols, variant, width, slice, n_in, at, n, a, n_cols, ahead, acc);           \
+    }                                                                                                   \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,      \
+                     int n_cols, float *y, size_t y_stride)                                             \
+    {                                                                                                   \
         gemm_sliced(name##_slice, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
     }
 
 /*
- * unpack and gemm in one, for the columns of one group: a slice is unpacked, multiplied, and overwritten by the
- * next, all in L1. A whole tile goes out to L2 and comes back, which takes longer than unpacking it.
+ * unpack and gemm in one, for the columns of one group: a slice is unpacked, multiplied, and overwritten by
+ * the next, all in L1. A whole tile goes out to L2 and comes back, which takes longer than unpacking it.
  *
- * What follows is fetched beside the products of `width` columns, or, where that is 0, beside unpacking, which
- * on AVX2 waits for shuffles mostly (docs/decisions/0180).
+ * What follows is fetched beside the products of `width` columns, or, where that is 0, beside unpacking,
+ * which on AVX2 waits for shuffles mostly (docs/decisions/0180).
  */
 typedef void (*unpack_fn)(const lg_mat *w, int row, int n_rows, void *tile);
 
-LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int unit, const lg_mat *w, int row,
-                           int n_rows, void *tile, const lg_acts *x, const int32_t *idx, int n_cols, float *y,
-                           size_t y_stride)
+LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int unit, const lg_mat *w,
+                           int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, int n_cols,
+                           float *y, size_t y_stride)
 {
     _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
     const uint8_t *a[LG_GEMM_GROUP];
@@ -331,11 +330,11 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
     store_group(acc, 0, n_cols, n_rows, y, y_stride);
 }
 
-#define LG_SLICED_ROWS(name, unpack, multiply, width, unit)                                                 \
+#define LG_SLICED_ROWS(name, unpack, multiply, width, unit)                                             \
     static void name(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, \
-                     int n_cols, float *y, size_t y_stride)                                                 \
-    {                                                                                                       \
-        rows_sliced(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);      \
+                     int n_cols, float *y, size_t y_stride)                                             \
+    {                                                                                                   \
+        rows_sliced(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);  \
     }
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */

@@ -1,6 +1,6 @@
 /*
- * backend/cpu/avx2_k_tile: tiles of K-quants: 16 rows, unpacked and interleaved. Used by the AVX2 and the
- * VNNI gemm.
+ * backend/cpu/avx2_k_tile: tiles of K-quants: 16 rows, unpacked and interleaved. Used by the AVX2 gemm
+ * and, for Q6_K, Q2_K, Q3_K and IQ4_XS, the VNNI gemm.
  *
  * For each block of 256 inputs:
  *   codes   64 steps of 64 bytes: 4 consecutive unsigned codes of each of the 16 rows

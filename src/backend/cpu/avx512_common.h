@@ -1,13 +1,15 @@
 /*
  * backend/cpu/avx512_common: what the AVX-512 VNNI kernels share, on top of the AVX2 level's headers.
  *
- * This level reads the AVX2 level's tiles (a step of four codes of 16 rows is one zmm) and block heads, so
- * unpack stays that level's. vpdpbusd multiplies unsigned by signed bytes and does not saturate: signed codes
+ * This level reads the AVX2 level's tiles (a step of four codes of 16 rows is one zmm), except for Q4_K and
+ * Q5_K (avx512_k_tile.h). vpdpbusd multiplies unsigned by signed bytes and does not saturate: signed codes
  * w go in as w + 128, which is w ^ 0x80, and 128 times the sum of the activations, known from quantisation,
  * comes off.
  */
 #ifndef LG_BACKEND_CPU_AVX512_COMMON_H
 #define LG_BACKEND_CPU_AVX512_COMMON_H
+
+#include "backend/cpu/avx2_common.h"
 
 // Entry points of the AVX2 level: in the table already, from its own object.
 #pragma GCC diagnostic push

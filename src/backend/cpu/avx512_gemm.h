@@ -1,10 +1,10 @@
 /*
- * backend/cpu/avx512_gemm: the AVX2 level's tiles times columns, AVX-512 VNNI.
+ * backend/cpu/avx512_gemm: tiles times columns, AVX-512 VNNI.
  *
- * A step of a tile, four codes of 16 rows, is one zmm, and one vpdpbusd multiplies it by four activations of
- * a column, broadcast from memory. Sums of a sub-block are int32 from the start: one vpmulld by the scale for
- * each 8 (or 4) steps. All integers are exact, and lanes are rows, so the f32 operations of a row are those
- * of kernels.h in their order.
+ * One vpdpbusd multiplies 64 codes of a tile by activations of a column, broadcast from memory. Two of them
+ * start each cycle and take five, and what is not one of them takes a turn away: so eight columns are summed
+ * at a time, and what a sub-block costs beside its products counts (docs/decisions/0240). All integers are
+ * exact, and lanes are rows, so the f32 operations of a row are those of kernels.h in their order.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMM_H
 #define LG_BACKEND_CPU_AVX512_GEMM_H
@@ -84,7 +84,8 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
                     low[c] = high[c] = _mm512_setzero_si512();
                 LG_UNROLL(4)
                 for (int k = 0; k < run; k++) {
-                    __m512i w0 = load512(slice + 128 * (step + k)), w1 = load512(slice + 128 * (step + k) + 64);
+                    __m512i w0 = load512(slice + 128 * (step + k)),
+                            w1 = load512(slice + 128 * (step + k) + 64);
 
                     LG_UNROLL(8)
                     for (int c = 0; c < n_cols; c++) {
@@ -97,9 +98,8 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
                 s = load512(slice + TILE_SCALES + 64 * j);
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++) {
-                    dot[c] = _mm512_dpwssd_epi32(
-                        dot[c], _mm512_packs_epi32(low[c], high[c]),
-                        _mm512_mullo_epi16(s, broadcast512_i32(steps[c] + 2 * j)));
+                    dot[c] = _mm512_dpwssd_epi32(dot[c], _mm512_packs_epi32(low[c], high[c]),
+                                                 _mm512_mullo_epi16(s, broadcast512_i32(steps[c] + 2 * j)));
                 }
             }
         }
@@ -139,7 +139,8 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
             dot[c] = _mm512_setzero_si512();
         }
         for (int g = 0; g < 16; g++) {
-            __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)), part[VNNI_COLS];
+            __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)),
+                    part[VNNI_COLS];
 
             if (g % 2 == 0)
                 fetch_shares(ahead, 1);
@@ -156,7 +157,8 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
             }
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++) {
-                dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
+                dot[c] = _mm512_add_epi32(dot[c],
+                                          _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
             }
         }
         min_sums_vnni(slice + Q6_MINS, 8, sums, n_cols, min);
@@ -224,7 +226,8 @@ typedef struct run_acts {
 } run_acts;
 
 /* Parts of a row are padded to 64 bytes, which is what they are read by. */
-LG_INLINE void run_acts_of(const uint8_t *x, int n_in, int at, int n, bool runs_of_16, float *step, float *offset)
+LG_INLINE void run_acts_of(const uint8_t *x, int n_in, int at, int n, bool runs_of_16, float *step,
+                           float *offset)
 {
     const int16_t *sums = act_sums(x, n_in) + at / 16, *steps = act_steps(x, n_in) + at / 16;
 
@@ -241,8 +244,8 @@ LG_INLINE void run_acts_of(const uint8_t *x, int n_in, int at, int n, bool runs_
                                 _mm512_cvtepi32_ps(_mm512_slli_epi32(_mm512_cvtepi16_epi32(s16), 7)));
         }
         if (!runs_of_16)
-            _mm512_store_ps(offset + i / 2,
-                            _mm512_cvtepi32_ps(_mm512_slli_epi32(_mm512_madd_epi16(s, _mm512_set1_epi16(1)), 7)));
+            _mm512_store_ps(offset + i / 2, _mm512_cvtepi32_ps(_mm512_slli_epi32(
+                                                _mm512_madd_epi16(s, _mm512_set1_epi16(1)), 7)));
     }
 }
 

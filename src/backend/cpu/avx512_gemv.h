@@ -1,10 +1,10 @@
 /*
  * backend/cpu/avx512_gemv: rows in place times one activation row, AVX-512 VNNI.
  *
- * Four rows at a time, as in the AVX2 level and with its sums across lanes. For K-quants vpmaddubsw and
- * vpdpwssd, which multiplies by the sub-block's scale while it adds, are two instructions for 64 codes;
+ * Four rows at a time, as in the AVX2 level and with its sums across lanes. For Q6_K vpmaddubsw and
+ * vpdpwssd, which multiplies by the scale of each 16 while it adds, are two instructions for 64 codes;
  * vpdpbusd would need a slow vpmulld for the scale. Loads end where a block's field ends: rows may end at an
- * unmapped page.
+ * unmapped page. Q4_K and Q5_K are in avx512_gemv_k.h.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMV_H
 #define LG_BACKEND_CPU_AVX512_GEMV_H

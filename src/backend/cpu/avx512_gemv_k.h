@@ -1,12 +1,12 @@
 /*
  * backend/cpu/avx512_gemv_k: rows of Q4_K and Q5_K in place times one activation row, AVX-512 VNNI.
  *
- * Sixteen blocks at a time: of four rows, four blocks in turn; of short rows, two blocks of eight. What a block
- * has once, its heads and its sums across lanes, is then done for all sixteen in whole vectors. Four of them
- * that share their activations are a quad: quad q is 128 bits of each such vector.
+ * Sixteen blocks at a time: of four rows, four blocks in turn; of short rows, two blocks of eight. What a
+ * block has once, its heads and its sums across lanes, is then done for all sixteen in whole vectors. Four of
+ * them that share their activations are a quad: quad q is 128 bits of each such vector.
  *
- * vpdpbusd gives int32 sums of four codes, at most 4 * 31 * 127, so those of two sub-blocks are packed to int16
- * and one vpdpwssd multiplies both by their scales (times the activations' steps) and adds.
+ * vpdpbusd gives int32 sums of four codes, at most 4 * 31 * 127, so those of two sub-blocks are packed to
+ * int16 and one vpdpwssd multiplies both by their scales (times the activations' steps) and adds.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMV_K_H
 #define LG_BACKEND_CPU_AVX512_GEMV_K_H
@@ -38,8 +38,8 @@ LG_INLINE units units_of(int rows, const uint8_t *const *row, int b, int n_block
     return u;
 }
 
-/* Lane q of the result: eight int16 made of the sixteen of block b + q, or of block q / 2 for eight rows: one of
- * two equal steps, or their sum. */
+/* Lane q of the result: eight int16 made of the sixteen of block b + q, or of block q / 2 for eight rows: one
+ * of two equal steps, or their sum. */
 LG_INLINE __m512i halved(int rows, bool add, const int16_t *p, int b, int n_blocks)
 {
     const __m512i one = _mm512_set1_epi16(1);
@@ -70,8 +70,10 @@ LG_INLINE __m512i sum_lanes(const __m512i v[4])
 /* Lane 4 q + i = sum over the four 128 bits of v[q] of their int32 i. */
 LG_INLINE __m512i sum_quads(const __m512i v[4])
 {
-    __m512i a = _mm512_add_epi32(_mm512_shuffle_i64x2(v[0], v[1], 0x44), _mm512_shuffle_i64x2(v[0], v[1], 0xEE));
-    __m512i b = _mm512_add_epi32(_mm512_shuffle_i64x2(v[2], v[3], 0x44), _mm512_shuffle_i64x2(v[2], v[3], 0xEE));
+    __m512i a =
+        _mm512_add_epi32(_mm512_shuffle_i64x2(v[0], v[1], 0x44), _mm512_shuffle_i64x2(v[0], v[1], 0xEE));
+    __m512i b =
+        _mm512_add_epi32(_mm512_shuffle_i64x2(v[2], v[3], 0x44), _mm512_shuffle_i64x2(v[2], v[3], 0xEE));
 
     return _mm512_add_epi32(_mm512_shuffle_i64x2(a, b, 0x88), _mm512_shuffle_i64x2(a, b, 0xDD));
 }
@@ -79,18 +81,19 @@ LG_INLINE __m512i sum_quads(const __m512i v[4])
 /* What the heads of sixteen blocks say; lane 4 q + i is block i of quad q. */
 typedef struct unit_heads {
     __m512 d, dmin;
-    __m512i min_sum;                       /* of min times the sums of the activations */
-    _Alignas(64) int16_t scales[4][4][8];  /* [i][q]: scale times step of each sub-block */
+    __m512i min_sum;                      /* of min times the sums of the activations */
+    _Alignas(64) int16_t scales[4][4][8]; /* [i][q]: scale times step of each sub-block */
 } unit_heads;
 
 LG_INLINE void unit_heads_of(const units *u, __m512i steps, __m512i sums, unit_heads *out)
 {
-    // scales of sub-blocks 0..3 are bytes 4..7 of a head, mins bytes 8..11, six bits each; sub-blocks 4..7 have
-    // four bits in bytes 12..15, low ones of the scale, high ones of the min, and two in the top of the others
-    const __m512i scale_bytes = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(4, -1, 5, -1, 6, -1, 7, -1, 12, 4, 13, 5, 14, 6, 15, 7));
-    const __m512i min_bytes = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(8, -1, 9, -1, 10, -1, 11, -1, 12, 8, 13, 9, 14, 10, 15, 11));
+    // scales of sub-blocks 0..3 are bytes 4..7 of a head, mins bytes 8..11, six bits each; sub-blocks 4..7
+    // have four bits in bytes 12..15, low ones of the scale, high ones of the min, and two in the top of the
+    // others
+    const __m512i scale_bytes =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(4, -1, 5, -1, 6, -1, 7, -1, 12, 4, 13, 5, 14, 6, 15, 7));
+    const __m512i min_bytes =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(8, -1, 9, -1, 10, -1, 11, -1, 12, 8, 13, 9, 14, 10, 15, 11));
     const __m512i low = _mm512_broadcast_i32x4(_mm_setr_epi32(0x3F003F, 0x3F003F, 0x0F000F, 0x0F000F));
     const __m512i top = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0, 0x300030, 0x300030));
     const __m512i down = _mm512_broadcast_i32x4(_mm_setr_epi32(0, 0, 0x40004, 0x40004));
@@ -124,17 +127,25 @@ LG_INLINE void nibbles(bool five, const uint8_t *p, int h, __m512i *even, __m512
         __m512i f = _mm512_broadcast_i64x4(load256(p + 16));
         __m512i low = _mm512_set1_epi8((char)(0x01 << 4 * h)), high = _mm512_set1_epi8((char)(0x04 << 4 * h));
 
-        *even = _mm512_mask_add_epi8(*even, _mm512_test_epi8_mask(f, two_256(_mm512_castsi512_si256(low), _mm512_castsi512_si256(high))), *even, bit4);
-        *odd = _mm512_mask_add_epi8(*odd, _mm512_test_epi8_mask(f, two_256(_mm512_castsi512_si256(_mm512_add_epi8(low, low)), _mm512_castsi512_si256(_mm512_add_epi8(high, high)))), *odd, bit4);
+        *even = _mm512_mask_add_epi8(
+            *even,
+            _mm512_test_epi8_mask(f, two_256(_mm512_castsi512_si256(low), _mm512_castsi512_si256(high))),
+            *even, bit4);
+        *odd = _mm512_mask_add_epi8(
+            *odd,
+            _mm512_test_epi8_mask(f, two_256(_mm512_castsi512_si256(_mm512_add_epi8(low, low)),
+                                             _mm512_castsi512_si256(_mm512_add_epi8(high, high)))),
+            *odd, bit4);
     }
 }
 
-/* Quad q: four blocks times the same 256 activations; 128 bits of the result are sums over a part of the block. */
+/* Quad q: four blocks times the same 256 activations; 128 bits of the result are sums over a part of the
+ * block. */
 LG_INLINE __m512i quad_dot(bool five, const units *u, const unit_heads *heads, int q, const int8_t *x)
 {
-    const __m512i even = _mm512_setr_epi64(0x0100010001000100, 0x0302030203020302, 0x0100010001000100,
-                                           0x0302030203020302, 0x0504050405040504, 0x0706070607060706,
-                                           0x0504050405040504, 0x0706070607060706);
+    const __m512i even =
+        _mm512_setr_epi64(0x0100010001000100, 0x0302030203020302, 0x0100010001000100, 0x0302030203020302,
+                          0x0504050405040504, 0x0706070607060706, 0x0504050405040504, 0x0706070607060706);
     const __m512i odd = _mm512_add_epi8(even, _mm512_set1_epi8(8));
     const int8_t *a = x + 256 * u->act[q];
     __m512i act[4], dot[4];
@@ -154,7 +165,8 @@ LG_INLINE __m512i quad_dot(bool five, const units *u, const unit_heads *heads, i
             v[2 * h] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h], act[2 * h]);
             v[2 * h + 1] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h + 1], act[2 * h + 1]);
         }
-        dot[i] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(v[0], v[1]), _mm512_shuffle_epi8(s, even));
+        dot[i] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(v[0], v[1]),
+                                     _mm512_shuffle_epi8(s, even));
         dot[i] = _mm512_dpwssd_epi32(dot[i], _mm512_packs_epi32(v[2], v[3]), _mm512_shuffle_epi8(s, odd));
     }
     return sum_lanes(dot);
@@ -208,7 +220,8 @@ LG_INLINE void gemv_units(bool five, int rows, const lg_mat *w, int row, int n_r
             __m512i dot[4];
             __m512 scale = _mm512_castps128_ps512(_mm_load_ps(da + b)); // padded as well
 
-            unit_heads_of(&u, halved(rows, false, steps, b, n_blocks), halved(rows, true, sums, b, n_blocks), &h);
+            unit_heads_of(&u, halved(rows, false, steps, b, n_blocks), halved(rows, true, sums, b, n_blocks),
+                          &h);
             for (int q = 0; q < 4; q++) {
                 if (b + q < n_blocks || rows == SHORT_ROWS)
                     fetch_on(&ahead, 4 * bytes);

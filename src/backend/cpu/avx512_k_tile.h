@@ -1,9 +1,9 @@
 /*
  * backend/cpu/avx512_k_tile: tiles of Q4_K and Q5_K for the AVX-512 VNNI gemm.
  *
- * Fields and sizes are those of avx2_k_tile.h; only the codes lie differently. A step is 8 consecutive codes of
- * 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations serves both, and the two
- * int32 that a row has in each can be packed to a pair of int16 beside each other. The halves hold rows
+ * Fields and sizes are those of avx2_k_tile.h; only the codes lie differently. A step is 8 consecutive codes
+ * of 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations serves both, and the
+ * two int32 that a row has in each can be packed to a pair of int16 beside each other. The halves hold rows
  * 0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15: packed, that is the order of the rows.
  *
  * Rows become lanes by 8 x 8 transposes of quadwords while the codes are still packed.
@@ -63,7 +63,8 @@ LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], __m512i 
 /* Bytes j and k of each dword of v as a pair of int16. */
 LG_INLINE __m512i byte_pair(__m512i v, int j, int k)
 {
-    const __m512i lane = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0));
+    const __m512i lane =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0));
 
     return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((k << 16) | j | (int)0x80008000u)));
 }
@@ -71,7 +72,8 @@ LG_INLINE __m512i byte_pair(__m512i v, int j, int k)
 /* Scales, mins, d and dmin of 16 rows: the fields of put_head_fields in avx2_k_tile.h. */
 LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], uint8_t *out)
 {
-    const __m512i low6 = _mm512_set1_epi8(0x3F), low4 = _mm512_set1_epi8(0x0F), high2 = _mm512_set1_epi8(0x30);
+    const __m512i low6 = _mm512_set1_epi8(0x3F), low4 = _mm512_set1_epi8(0x0F),
+                  high2 = _mm512_set1_epi8(0x30);
     __m512i h[4], scale[2], min[2];
 
     transpose_16_heads(p, h);

@@ -142,8 +142,8 @@ typedef struct lg_type_kernels {
     void (*gemm)(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,
                  float *y, size_t y_stride);
 
-    /* unpack and gemm in one, for at most LG_ROWS_COLS columns; NULL where a level has no faster way. `tile` is
-     * scratch as large as unpack's. x->ahead is not looked at. */
+    /* unpack and gemm in one, for at most LG_ROWS_COLS columns; NULL where a level has no faster way. `tile`
+     * is scratch as large as unpack's. x->ahead is not looked at. */
     void (*rows)(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx,
                  int n_cols, float *y, size_t y_stride);
 } lg_type_kernels;

@@ -3,7 +3,7 @@
  * The products are in avx512_*.h.
  *
  * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, SwiGLU, and
- * unpack, since both levels share one form of tile. The bits are the same at every level (kernels.h).
+ * unpack of all but Q4_K and Q5_K, whose tiles differ. The bits are the same at every level (kernels.h).
  */
 #include "backend/cpu/avx512_float.h"
 #include "backend/cpu/avx512_gemm.h"

@@ -76,8 +76,8 @@ V_INLINE vf v_exp2i(vf n)
     return _mm512_castsi512_ps(
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
 }
-// Lane i: the sum of vector i. Transposing adds in whole vectors: eight shuffles, all on one port, in place of the
-// eleven that adding halves first takes.
+// Lane i: the sum of vector i. Transposing adds in whole vectors: eight shuffles, all on one port, in place
+// of the eleven that adding halves first takes.
 V_INLINE __m128 sums(vf a, vf b, vf c, vf d)
 {
     vf ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));

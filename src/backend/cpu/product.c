@@ -2,8 +2,9 @@
  * backend/cpu/product: see product.h.
  *
  * Two columns: gemv, 16 rows at a time for all columns, so that a weight comes from memory once and from L1
- * after that. Few: a tile is unpacked and multiplied from L1, then the next. Many: a block of rows is
- * unpacked, then columns go by in groups that stay in L2 beside the tiles.
+ * after that. Few: a tile is unpacked and multiplied from L1, then the next; where the level has `rows`, a
+ * slice of a tile at a time, and few are 64. Many: a block of rows is unpacked, then columns go by in groups
+ * that stay in L2 beside the tiles.
  */
 #include "backend/cpu/product.h"
 
@@ -143,7 +144,8 @@ static void many_columns(const lg_cpu *c, const lg_type_kernels *k, const lg_mat
     for (int t = 0; t < n_tiles; t += at_once) {
         int n = n_tiles - t < at_once ? n_tiles - t : at_once;
 
-        tiles_times_columns(c, k, m, a, t, n, part_of(a->next, t / at_once, (n_tiles + at_once - 1) / at_once));
+        tiles_times_columns(c, k, m, a, t, n,
+                            part_of(a->next, t / at_once, (n_tiles + at_once - 1) / at_once));
     }
 }
 
