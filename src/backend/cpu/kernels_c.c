@@ -235,7 +235,7 @@ static double probe_int8(int64_t rounds)
 #define ENTRY(id, kind)                       \
     k->type[LG_##id] = (lg_type_kernels)      \
     {                                         \
-        kind, gemv_##id, copy_rows, gemm_##id \
+        kind, gemv_##id, copy_rows, gemm_##id, NULL \
     }
 
 void lg_cpu_init_c(lg_cpu_kernels *k)
