@@ -232,9 +232,9 @@ static double probe_int8(int64_t rounds)
     return (double)rounds * N * 2;
 }
 
-#define ENTRY(id, kind)                       \
-    k->type[LG_##id] = (lg_type_kernels)      \
-    {                                         \
+#define ENTRY(id, kind)                             \
+    k->type[LG_##id] = (lg_type_kernels)            \
+    {                                               \
         kind, gemv_##id, copy_rows, gemm_##id, NULL \
     }
 
