@@ -296,47 +296,6 @@ LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_b
         gemm_sliced(name##_slice, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
     }
 
-/*
- * unpack and gemm in one, for the columns of one group: a slice is unpacked, multiplied, and overwritten by
- * the next, all in L1. A whole tile goes out to L2 and comes back, which takes longer than unpacking it.
- *
- * What follows is fetched beside the products of `width` columns, or, where that is 0, beside unpacking,
- * which on AVX2 waits for shuffles mostly (docs/decisions/0180).
- */
-typedef void (*unpack_fn)(const lg_mat *w, int row, int n_rows, void *tile);
-
-LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int unit, const lg_mat *w,
-                           int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, int n_cols,
-                           float *y, size_t y_stride)
-{
-    _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
-    const uint8_t *a[LG_GEMM_GROUP];
-    size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
-    size_t fetched = w->next.bytes / (size_t)w->n_in; // with each input
-    shares next = {0};
-
-    if (width)
-        next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
-    start_group(x, idx, 0, n_cols, a, acc);
-    for (int at = 0; at < w->n_in; at += LG_SLICE) {
-        int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
-        lg_mat part = {.p = w->p + unit_bytes * (size_t)(at / unit), .row_bytes = w->row_bytes, .n_in = n};
-
-        if (!width && w->next.bytes)
-            part.next = (lg_span){w->next.p + fetched * (size_t)at, fetched * (size_t)n};
-        unpack(&part, row, n_rows, tile);
-        multiply(tile, w->n_in, at, n, a, n_cols, &next, acc);
-    }
-    store_group(acc, 0, n_cols, n_rows, y, y_stride);
-}
-
-#define LG_SLICED_ROWS(name, unpack, multiply, width, unit)                                             \
-    static void name(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, \
-                     int n_cols, float *y, size_t y_stride)                                             \
-    {                                                                                                   \
-        rows_sliced(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);  \
-    }
-
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */
 LG_INLINE void transpose_rows(const uint8_t *const p[8], size_t at, __m256i r[8])
 {

@@ -224,9 +224,6 @@ LG_INLINE void signed_k_cols(int has_min, const uint8_t *slice, int n_in, int at
 LG_SLICED_GEMM(gemm_q4_k, k_cols, FORM_Q4_K, 4, 256, Q45_BYTES)
 LG_SLICED_GEMM(gemm_q5_k, k_cols, FORM_Q5_K, 4, 256, Q45_BYTES)
 LG_SLICED_GEMM(gemm_q6_k, q6_cols, 0, 4, 256, Q6_BYTES)
-LG_SLICED_ROWS(rows_q4_k, unpack_q4_k, gemm_q4_k_slice, 0, 256)
-LG_SLICED_ROWS(rows_q5_k, unpack_q5_k, gemm_q5_k_slice, 0, 256)
-LG_SLICED_ROWS(rows_q6_k, unpack_q6_k, gemm_q6_k_slice, 0, 256)
 LG_SLICED_GEMM(gemm_signed_k, signed_k_cols, 0, 4, 256, SIGNED_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_min, signed_k_cols, 1, 4, 256, SIGNED_BYTES)
 

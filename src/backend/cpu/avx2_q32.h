@@ -163,7 +163,6 @@ LG_INLINE void run_cols(int variant, const uint8_t *slice, int n_in, int at, int
 }
 
 LG_SLICED_GEMM(gemm_runs32, run_cols, RUN_32, 4, 32, run_bytes(32, false))
-LG_SLICED_ROWS(rows_q8_0, unpack_q8_0, gemm_runs32_slice, 0, 32)
 LG_SLICED_GEMM(gemm_runs32_min, run_cols, RUN_32_MIN, 4, 32, run_bytes(32, true))
 LG_SLICED_GEMM(gemm_runs16, run_cols, RUN_16, 4, 16, run_bytes(16, false))
 

@@ -316,6 +316,41 @@ LG_SLICED_GEMM(gemm_runs32_vnni, run_cols_vnni, RUN_32, 8, 32, run_bytes(32, fal
 LG_SLICED_GEMM(gemm_runs32_min_vnni, run_cols_vnni, RUN_32_MIN, 8, 32, run_bytes(32, true))
 LG_SLICED_GEMM(gemm_runs16_vnni, run_cols_vnni, RUN_16, 8, 16, run_bytes(16, false))
 
+/*
+ * unpack and gemm in one, for the columns of one group: a slice is unpacked, multiplied, and overwritten by
+ * the next, all in L1. A whole tile goes out to L2 and comes back, which takes longer than unpacking it.
+ *
+ * What follows is fetched beside the products of `width` columns: unpacking is too short for it.
+ */
+typedef void (*unpack_fn)(const lg_mat *w, int row, int n_rows, void *tile);
+
+LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int unit, const lg_mat *w,
+                           int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, int n_cols,
+                           float *y, size_t y_stride)
+{
+    _Alignas(64) float acc[LG_GEMM_GROUP * LG_TILE_ROWS];
+    const uint8_t *a[LG_GEMM_GROUP];
+    size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
+    shares next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
+
+    start_group(x, idx, 0, n_cols, a, acc);
+    for (int at = 0; at < w->n_in; at += LG_SLICE) {
+        int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
+        lg_mat part = {.p = w->p + unit_bytes * (size_t)(at / unit), .row_bytes = w->row_bytes, .n_in = n};
+
+        unpack(&part, row, n_rows, tile);
+        multiply(tile, w->n_in, at, n, a, n_cols, &next, acc);
+    }
+    store_group(acc, 0, n_cols, n_rows, y, y_stride);
+}
+
+#define LG_SLICED_ROWS(name, unpack, multiply, width, unit)                                             \
+    static void name(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, \
+                     int n_cols, float *y, size_t y_stride)                                             \
+    {                                                                                                   \
+        rows_sliced(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);  \
+    }
+
 LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 4, 256)
 LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k, gemm_q6_k_vnni_slice, 8, 256)

@@ -233,10 +233,6 @@ void lg_cpu_init_avx2(lg_cpu_kernels *k)
     set(k, LG_Q2_K, unpack_Q2_K, gemm_signed_k_min, NULL);
     set(k, LG_Q3_K, unpack_Q3_K, gemm_signed_k, NULL);
     set(k, LG_IQ4_XS, unpack_IQ4_XS, gemm_signed_k, NULL);
-    k->type[LG_Q4_K].rows = rows_q4_k;
-    k->type[LG_Q5_K].rows = rows_q5_k;
-    k->type[LG_Q6_K].rows = rows_q6_k;
-    k->type[LG_Q8_0].rows = rows_q8_0;
     k->quant[LG_ACT_Q32] = quant_q32;
     k->quant[LG_ACT_Q256] = quant_q256;
     k->swiglu = swiglu;
