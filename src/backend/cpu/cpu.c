@@ -470,7 +470,6 @@ static lg_ops make_ops(void)
     return ops;
 }
 
-// The levels of lg_cpu_isa_list that this machine has, separated by spaces.
 // As the system says, within reason; some say nothing.
 static size_t l2_bytes(void)
 {
@@ -484,6 +483,7 @@ static size_t l2_bytes(void)
     return n > 2 << 20 ? (size_t)2 << 20 : (size_t)n;
 }
 
+// The levels of lg_cpu_isa_list that this machine has, separated by spaces.
 static void usable_levels(char *out, size_t n)
 {
     char name[32];
