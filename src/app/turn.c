@@ -86,10 +86,9 @@ lg_status lg_asking_make(const lg_app *app, const lg_gen_opts *gen, lg_asking *o
     if (a.max_think >= 0 && a.min_think > a.max_think)
         return LG_FAIL(err, LG_E_INPUT, "--min-think %lld is more than --max-think %lld",
                        (long long)a.min_think, (long long)a.max_think);
-    if (s->from[LG_SET_thinking].source == LG_FROM_FLAG && !s->thinking &&
-        (gen->max_think > 0 || gen->min_think > 0))
-        return LG_FAIL(err, LG_E_INPUT, "--no-think and %s contradict each other: leave one of them out",
-                       gen->min_think > 0 ? "--min-think" : "--max-think");
+    if (s->from[LG_SET_thinking].source == LG_FROM_FLAG && !s->thinking && a.min_think > 0)
+        return LG_FAIL(err, LG_E_INPUT,
+                       "--no-think and --min-think contradict each other: leave one of them out");
     a.history = strcmp(s->history_thinking, "all") == 0    ? LG_HISTORY_ALL
                 : strcmp(s->history_thinking, "none") == 0 ? LG_HISTORY_NONE
                                                            : LG_HISTORY_TAIL;
