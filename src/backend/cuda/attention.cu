@@ -270,7 +270,7 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     attn_slow_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
     __shared__ float score[LG_CU_SPAN], room[PLAIN_WARPS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = a.kv.head_dim, head = blockIdx.x;
+    int lane = threadIdx.x % 32, dim = a.kv.head_dim, head = blockIdx.x;
     int kv_head = head / a.group, row = blockIdx.y, i = threadIdx.x;
 
     pdl_wait();
@@ -281,20 +281,7 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     plain_query(q, a, row, head, lane);
     for (long long start = lo; start <= p; start += LG_CU_SPAN) {
         int n = (int)min(p + 1 - start, (long long)LG_CU_SPAN);
-        float max = top;
-        for (int j = warp; j < n; j += PLAIN_WARPS) {
-            const uint8_t *k = kv_tile(a.kv, start + j, kv_head, false) +
-                               (size_t)((start + j) % LG_KV_BLOCK) * a.kv.row_bytes;
-            float s = plain_score(q, a, k, lane);
-            if (lane == 0)
-                score[j] = s;
-            max = fmaxf(max, s);
-        }
-        if (lane == 0)
-            room[warp] = max;
-        __syncthreads();
-        for (int w = 0; w < PLAIN_WARPS; w++)
-            max = fmaxf(max, room[w]);
+        float max = plain_scores(q, a, kv_head, start, 0, n, top, score, room);
         float old = expf(top - max);
         sum *= old;
         acc *= old;

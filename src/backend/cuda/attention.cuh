@@ -74,6 +74,29 @@ DEV float plain_score(const float (&q)[PLAIN_DIM / 32], const attn_args &a, cons
     return warp_sum(s) * a.scale;
 }
 
+/* The block: the scores of the keys at positions start + j, j in [from, to), to score[j]. Returns the
+ * greatest of them and of max. room: a float for each warp. Ends with a barrier. */
+DEV float plain_scores(const float (&q)[PLAIN_DIM / 32], const attn_args &a, int kv_head, long long start,
+                       int from, int to, float max, float *score, float *room)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
+    for (int j = from + warp; j < to; j += PLAIN_WARPS) {
+        const uint8_t *k = kv_tile(a.kv, start + j, kv_head, false) +
+                           (size_t)((start + j) % LG_KV_BLOCK) * a.kv.row_bytes;
+        float s = plain_score(q, a, k, lane);
+        if (lane == 0)
+            score[j] = s;
+        max = fmaxf(max, s);
+    }
+    if (lane == 0)
+        room[warp] = max;
+    __syncthreads();
+    for (int w = 0; w < PLAIN_WARPS; w++)
+        max = fmaxf(max, room[w]);
+    return max;
+}
+
 /* ---- tensor core pieces ---- */
 
 DEV void mma_f16(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)

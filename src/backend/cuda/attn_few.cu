@@ -701,8 +701,9 @@ template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigne
 {
     auto kernel = attn_few_kernel<TYPE, CLUSTER>;
     size_t smem = (size_t)cluster_smem(f.a.group < Q_ROWS ? f.a.group : (int)Q_ROWS);
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attr[2];
+    dim3 grid(CLUSTER, groups, (unsigned)rows);
+    cudaLaunchConfig_t config = {}; // for the question only
+    cudaLaunchAttribute attr[1];
     int active = 0;
 
     if (c->arch < 90 || smem > (size_t)c->smem)
@@ -711,23 +712,16 @@ template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigne
     attr[0].id = cudaLaunchAttributeClusterDimension;
     attr[0].val.clusterDim.x = CLUSTER;
     attr[0].val.clusterDim.y = attr[0].val.clusterDim.z = 1;
-    attr[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attr[1].val.programmaticStreamSerializationAllowed = 1;
-    config.gridDim = dim3(CLUSTER, groups, (unsigned)rows);
+    config.gridDim = grid;
     config.blockDim = dim3(32 * FEW_WARPS);
     config.dynamicSmemBytes = smem;
-    config.stream = c->stream;
     config.attrs = attr;
     config.numAttrs = 1;
     if (cudaOccupancyMaxActiveClusters(&active, kernel, &config) != cudaSuccess || active < 1) {
         (void)cudaGetLastError(); // that was a question
         return false;
     }
-    config.numAttrs = c->pdl && !c->uneven ? 2 : 1;
-    c->launches++;
-    cudaError_t e = cudaLaunchKernelEx(&config, kernel, f, c->step);
-    if (e != cudaSuccess && c->error == cudaSuccess)
-        c->error = e;
+    launch_clusters(c, kernel, grid, 32 * FEW_WARPS, smem, CLUSTER, f, c->step);
     // blocks of a product that takes more than half of a multiprocessor land evenly in any case
     c->uneven = c->smem < ALONE_SMEM && CLUSTER * (int)groups * rows < c->sms * 15 / 16;
     return true;

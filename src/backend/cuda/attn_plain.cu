@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     attn_plain_kernel(__grid_constant__ const attn_args a, const lg_cu_step *step)
 {
     __shared__ float score[LG_CU_SPAN], room[PLAIN_WARPS];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, dim = a.kv.head_dim, head = blockIdx.y;
+    int lane = threadIdx.x % 32, dim = a.kv.head_dim, head = blockIdx.y;
     int kv_head = head / a.group, row = a.row0 + (int)blockIdx.x;
 
     pdl_wait();
@@ -33,20 +33,7 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     int from = (int)max(lo - start, 0ll), to = (int)min(p + 1 - start, (long long)LG_CU_SPAN);
     float q[PLAIN_DIM / 32];
     plain_query(q, a, row, head, lane);
-    float max = -INFINITY;
-    for (int j = from + warp; j < to; j += PLAIN_WARPS) {
-        const uint8_t *k =
-            kv_tile(a.kv, start + j, kv_head, false) + (size_t)(j % LG_KV_BLOCK) * a.kv.row_bytes;
-        float s = plain_score(q, a, k, lane);
-        if (lane == 0)
-            score[j] = s;
-        max = fmaxf(max, s);
-    }
-    if (lane == 0)
-        room[warp] = max;
-    __syncthreads();
-    for (int i = 0; i < PLAIN_WARPS; i++)
-        max = fmaxf(max, room[i]);
+    float max = plain_scores(q, a, kv_head, start, from, to, -INFINITY, score, room);
     float sum = 0.0f;
     for (int j = from; j < to; j++) // every thread: the same order everywhere
         sum += expf(score[j] - max);

@@ -17,8 +17,6 @@
  */
 #include "backend/cuda/internal.h"
 
-enum { LEAVES_SUMS = 1 }; // 0: norms add for themselves
-
 // Where the row of x is now.
 static float *place_of(lg_cuda *c, const lg_tensor *x)
 {
@@ -178,7 +176,7 @@ static lg_cu_residual sum_with(lg_cuda *c, const float *y, int cols, const float
 {
     const lg_tensor *x = &c->later.x;
 
-    if (!LEAVES_SUMS || c->cu.rows != 1 || !x->p || x->p == y || x->cols != cols)
+    if (c->cu.rows != 1 || !x->p || x->p == y || x->cols != cols)
         return (lg_cu_residual){0};
     return (lg_cu_residual){.x = now, .sum = now == x->p ? c->cu.x_other : x->p};
 }

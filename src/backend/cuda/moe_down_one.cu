@@ -39,7 +39,7 @@ struct down_args {
     int shift;                  // 2^shift lanes share a row
     int item_rows, shared_rows; // of an item, times the rows that lie side by side in a warp
     int slot, slots;            // bytes of a slot; slots of a block
-    int early;                  // slots of a warp that are asked for before the wait
+    int early;                  // slots of a warp before the wait; as a constant it costs registers
 };
 
 /* ---- the values between the products ---- */

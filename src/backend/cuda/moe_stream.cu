@@ -87,21 +87,17 @@ template <int T>
 DEV void copy_planes(unsigned to, unsigned rows, unsigned to_row, row_at &from, const row_planes &b,
                      unsigned n, unsigned bar)
 {
-    copy_range(to + to_row * b.codes, from.codes, n * b.codes, bar, 0);
-    from.codes += n * b.codes;
-    to += rows * b.codes;
-    if (T == LG_Q6_K) {
-        copy_range(to + to_row * b.high, from.high, n * b.high, bar, 0);
-        from.high += n * b.high;
-        to += rows * b.high;
-    }
-    copy_range(to + to_row * b.scales, from.scales, n * b.scales, bar, 0);
-    from.scales += n * b.scales;
-    to += rows * b.scales;
-    if (T == LG_Q6_K) {
-        copy_range(to + to_row * b.block, from.block, n * b.block, bar, 0);
-        from.block += n * b.block;
-    }
+    auto copy = [&](const uint8_t *&plane, unsigned bytes) { // bytes of a row
+        copy_range(to + to_row * bytes, plane, n * bytes, bar, 0);
+        plane += n * bytes;
+        to += rows * bytes;
+    };
+    copy(from.codes, b.codes);
+    if (T == LG_Q6_K)
+        copy(from.high, b.high);
+    copy(from.scales, b.scales);
+    if (T == LG_Q6_K)
+        copy(from.block, b.block);
 }
 
 template <int T> DEV row_at row_of(const lg_cu_mat &m, const row_planes &b, int expert, int row)

@@ -195,12 +195,11 @@ DEV void copy_rows(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t 
 
 /* All lanes: does this one copy? Of a lane that was elected the compiler knows that it is alone; a bulk copy
  * under any other condition is a loop over the lanes. */
-DEV bool copies(int lane)
+DEV bool copies(void)
 {
 #if __CUDA_ARCH__ >= 900
     unsigned yes;
 
-    (void)lane;
     asm volatile("{\n\t"
                  ".reg .pred p;\n\t"
                  "elect.sync _|p, 0xFFFFFFFF;\n\t"
@@ -209,7 +208,6 @@ DEV bool copies(int lane)
                  : "=r"(yes));
     return yes != 0;
 #else
-    (void)lane;
     return true;
 #endif
 }
@@ -219,7 +217,7 @@ template <int T>
 DEV void fetch(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, place at, int n, bool whole,
                int lane)
 {
-    if (copies(lane)) {
+    if (copies()) {
         bar_expect(bar, copied_bytes<T>(m, at, n));
         copy_rows<T>(to, bar, m, p, at, n, whole, lane);
     }
@@ -230,7 +228,7 @@ template <int T>
 DEV void fetch_pair(unsigned to, unsigned bar, const lg_cu_mat &m, const uint8_t *p, const uint8_t *q,
                     place at, int n, bool whole, int lane)
 {
-    if (copies(lane)) {
+    if (copies()) {
         bar_expect(bar, 2 * copied_bytes<T>(m, at, n));
         copy_rows<T>(to, bar, m, p, at, n, whole, lane);
         copy_rows<T>(to + (unsigned)rows_bytes(T, n), bar, m, q, at, n, whole, lane);
