@@ -105,6 +105,21 @@ static void linear_once(gpu *g, int n_in, int rows, const lg_qtype *types, int n
     dev_free(g, &x);
 }
 
+// Weights of every size modulo the pieces in which threads copy them: the last row is there, too.
+static void every_size(gpu *g)
+{
+    kc_label(&g->k, "linear/every size");
+    for (int n = 1; n <= 160; n++) {
+        dev x = dev_random(g, 1, 7, LG_ROWS_STEP, 0), y;
+        wt w = wt_random(g, LG_BF16, LG_USE_LINEAR, 7, n, 1, 0);
+        run_linear(g, &x.t, &w, 1, 1, &y);
+        check_linear(g, &x, &y, &w, 1);
+        dev_free(g, &y);
+        wt_free(g, &w);
+        dev_free(g, &x);
+    }
+}
+
 void gpu_case_linear(gpu *g)
 {
     static const int rows[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 97, 130, 161, 192, 400},
@@ -134,6 +149,7 @@ void gpu_case_linear(gpu *g)
         kc_label(&g->k, "linear/mixed n_in %d rows %d parts %d", n_in, r, n);
         linear_once(g, n_in, r, types, n, 0, 0);
     }
+    every_size(g);
 }
 
 /* Rows [first, first + n) of the product of 16 rows, in a step of their own, have the same bits. */

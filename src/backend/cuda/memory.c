@@ -121,7 +121,8 @@ typedef struct copy_job {
 static void copy_part(void *ctx, int thread, int n_threads)
 {
     const copy_job *j = ctx;
-    size_t piece = (j->n / (size_t)n_threads + 63) / 64 * 64, from = piece * (size_t)thread;
+    size_t each = (j->n + (size_t)n_threads - 1) / (size_t)n_threads, piece = (each + 63) / 64 * 64;
+    size_t from = piece * (size_t)thread;
 
     if (from < j->n)
         memcpy(j->dst + from, j->src + from, j->n - from < piece ? j->n - from : piece);
