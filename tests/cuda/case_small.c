@@ -148,7 +148,7 @@ static int by_logit(const void *a, const void *b)
     return u > v ? -1 : u < v ? 1 : x - y;
 }
 
-// style 0 ordinary, 1 all equal, 2 few levels, 3 masked but some
+// style 0 ordinary, 1 all equal, 2 few levels, 3 masked but some, 4 but fewer than k, 5 but a range of ids
 static void topk_once(gpu *g, int vocab, int rows, int k, int style)
 {
     dev x = dev_new(g, rows, vocab, LG_ROWS_OUT);
@@ -174,10 +174,10 @@ static void topk_once(gpu *g, int vocab, int rows, int k, int style)
         }
     }
     for (int i = 0; i < rows * words; i++)
-        mask[i] = style == 3 ? 0 : UINT32_MAX;
-    for (int r = 0; style == 3 && r < rows; r++)
-        for (int i = 0; i < k + 5; i++) {
-            int id = kc_int(&g->k, 0, vocab - 1);
+        mask[i] = style >= 3 ? 0 : UINT32_MAX;
+    for (int r = 0; style >= 3 && r < rows; r++)
+        for (int i = 0; i < (style == 3 ? k + 5 : style == 4 ? k / 2 : vocab / 20); i++) {
+            int id = style == 5 ? vocab / 3 + i : kc_int(&g->k, 0, vocab - 1);
             mask[r * words + id / 32] |= 1u << id % 32;
         }
     dev_send(g, &x);
@@ -275,6 +275,9 @@ void gpu_case_small(gpu *g)
     topk_once(g, 100352, 2, 64, 1);
     topk_once(g, 100352, 1, 100, 2);
     topk_once(g, 3000, 16, 40, 3);
+    topk_once(g, 100352, 2, 52, 4);
+    topk_once(g, 600, 3, 40, 4);
+    topk_once(g, 100352, 2, 52, 5);
     topk_once(g, 77, 2, 77, 2);
     case_replay(g);
 }

@@ -32,6 +32,7 @@ enum {
     LG_CU_ROWS = 65535,    /* of a step, for the same reason */
     LG_CU_ROPES = 4,
     LG_CU_EXPERTS = 512,   /* that a router can choose among */
+    LG_CU_SEGMENTS = 1024, /* of a row of logits, when candidates are looked for */
 };
 
 /* The head of the step block on the device. */
@@ -64,6 +65,14 @@ typedef struct lg_cu_group {
     int expert, first, n, unused;
 } lg_cu_group;
 
+/* What the segments of rows of logits have: the greatest logit, as sample.cu orders them, [row][segment];
+ * maximum and sum of exponentials, [row][segment][2]; blocks that are done, [row], 0 between launches. */
+typedef struct lg_cu_segments {
+    uint32_t *best;
+    float *sums;
+    int *done;
+} lg_cu_segments;
+
 typedef struct lg_cu {
     cudaStream_t stream;
     cudaError_t error;
@@ -94,6 +103,7 @@ typedef struct lg_cu {
     /* [LG_CU_EXACT_ROWS * max_head]: blocks of attention that are done; 0 between launches */
     int *arrived;
     float *x_other;         /* [hidden]: the other place of the residual row (fuse.c) */
+    lg_cu_segments segments;
     int smem;               /* bytes of shared memory that a block may have */
 } lg_cu;
 

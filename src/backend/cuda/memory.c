@@ -331,11 +331,11 @@ static lg_limits widen(const lg_limits *a, const lg_limits *b)
 static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
 {
     size_t at = 0, rows = larger((size_t)lim->max_rows, (size_t)lim->max_out), few = LG_CU_CODE_ROWS;
-    size_t k = (size_t)lim->max_k, ffn = (size_t)lim->max_ffn;
+    size_t out = (size_t)lim->max_out, k = (size_t)lim->max_k, ffn = (size_t)lim->max_ffn;
     size_t narrow = lim->max_ffn_expert ? (size_t)lim->max_ffn_expert : ffn;
     size_t cols = larger(larger((size_t)lim->hidden, (size_t)lim->max_q_cols), ffn);
     size_t bucket = 1;
-    void *p[16];
+    void *p[19];
     int n = 0, dim = lim->max_head > 0 ? (lim->max_q_cols + lim->max_head - 1) / lim->max_head : 0;
 
     while (bucket < rows) // launches are sized by the bucket
@@ -359,6 +359,9 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
         few * (size_t)lim->max_head * sizeof(int),            // arrived
         (size_t)lim->hidden * sizeof(float),                  // x_other
         LG_CU_EXPERTS * sizeof(uint32_t),                     // route_keys
+        out * LG_CU_SEGMENTS * sizeof(uint32_t),              // segments.best
+        out * LG_CU_SEGMENTS * 2 * sizeof(float),             // segments.sums
+        out * sizeof(int),                                    // segments.done
     };
     for (; n < (int)(sizeof bytes / sizeof *bytes); n++) {
         p[n] = base ? base + at : NULL;
@@ -380,6 +383,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
     c->cu.arrived = p[13];
     c->cu.x_other = p[14];
     c->cu.route_keys = p[15];
+    c->cu.segments = (lg_cu_segments){.best = p[16], .sums = p[17], .done = p[18]};
     c->acts_cols = cols;
     c->cu.max_head = lim->max_head;
     return at;

@@ -1,15 +1,18 @@
 /*
  * backend/cuda/sample: masks, and the best candidates of a row of logits with its log-sum-exp.
  *
- * One block a row. The k-th largest of the threads' own maxima is a bound that at least k logits reach; what
- * reaches it is collected and sorted. Should too many reach it (equal logits by the thousand), the k-th key
- * is found bit by bit instead.
+ * A row is cut into LG_CU_SEGMENTS segments, a warp each; the last block of a row to end goes on with their
+ * maxima and sums. A bound that the maxima of k segments or more reach is one that k logits reach; those who
+ * reach it are in just these segments, are collected and put in their order. Should too many reach it (equal
+ * logits by the thousand), the k-th key is found bit by bit instead.
  *
  * A key orders as (logit, lower id first); NaN counts as minus infinity.
  */
 #include "backend/cuda/common.cuh"
 
-enum { THREADS = 1024, ROOM = 2048 };
+enum { THREADS = 1024, WARPS = THREADS / 32, BLOCKS = LG_CU_SEGMENTS / WARPS, MOST = 1024, ROOM = 2 * MOST };
+
+static_assert((int)LG_CU_SEGMENTS == (int)THREADS, "a thread has a segment's maximum");
 
 static __global__ void mask_kernel(float *logits, int stride, int cols, const uint32_t *mask, int rows,
                                    const lg_cu_step *step)
@@ -34,31 +37,24 @@ void lg_cu_mask(lg_cu *c, const lg_tensor *logits)
 
 typedef unsigned long long key64;
 
-DEV key64 key_of(float v, int id)
+// Orders as the logit.
+DEV unsigned order_of(float v)
 {
     unsigned u = __float_as_uint(v == v ? v : -INFINITY);
 
-    u = u == 0x80000000u ? 0x80000000u : u & 0x80000000u ? ~u : u | 0x80000000u; // -0 equals +0
-    return (key64)u << 32 | (0xFFFFFFFFu - (unsigned)id);
+    return u == 0x80000000u ? 0x80000000u : u & 0x80000000u ? ~u : u | 0x80000000u; // -0 equals +0
 }
 
-// Descending bitonic sort of n (a power of two) keys by the whole block.
-DEV void sort_keys(key64 *key, int n)
+static const unsigned SMALLEST = 0x00800000u; // of those above minus infinity
+
+DEV float logit_of(unsigned order)
 {
-    for (int size = 2; size <= n; size *= 2)
-        for (int half = size / 2; half > 0; half /= 2) {
-            __syncthreads();
-            for (int i = threadIdx.x; i < n / 2; i += blockDim.x) {
-                int a = i / half * 2 * half + i % half, b = a + half;
-                bool down = (a & size) == 0;
-                key64 x = key[a], y = key[b];
-                if ((x < y) == down) {
-                    key[a] = y;
-                    key[b] = x;
-                }
-            }
-        }
-    __syncthreads();
+    return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+DEV key64 key_of(float v, int id)
+{
+    return (key64)order_of(v) << 32 | (0xFFFFFFFFu - (unsigned)id);
 }
 
 // The k-th largest key of the row, a byte at a time.
@@ -93,96 +89,220 @@ DEV key64 kth_key(const float *x, int cols, int k, int *count)
 
 struct topk_args {
     const float *logits;
-    int stride, cols, max_cand, rows;
+    int stride, cols, segment, max_cand, rows; // segment: logits of one
+    lg_cu_segments seg;
     int32_t *ids;
     float *out, *lse;
 };
 
+// Maximum of some logits, and the sum of their exponentials over its own. NaN makes the sum NaN.
+struct soft_sum {
+    float max, sum;
+};
+
+DEV float scaled(soft_sum s, float max)
+{
+    return s.max == -INFINITY && s.sum == 0.0f ? 0.0f : s.sum * expf(s.max - max);
+}
+
+// A warp: its segment's share of the result, to memory.
+DEV void sum_segment(const topk_args &a, int row, int segment, int lane)
+{
+    const float *x = a.logits + (size_t)row * (size_t)a.stride;
+    int from = segment * a.segment, to = min(from + a.segment, a.cols);
+    unsigned best = 0;
+    soft_sum s = {-INFINITY, 0.0f};
+
+    for (int i = from + lane; i < to; i += 4 * 32) {
+        float v[4], top = s.max;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[j] = i + j * 32 < to ? x[i + j * 32] : -INFINITY;
+            best = max(best, i + j * 32 < to ? order_of(v[j]) : 0);
+            top = fmaxf(top, v[j]);
+        }
+        s.sum = scaled(s, top);
+        s.max = top;
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            s.sum += v[j] == -INFINITY ? 0.0f : v[j] == v[j] ? expf(v[j] - top) : v[j];
+    }
+    best = __reduce_max_sync(~0u, best);
+    float max = warp_max(s.max), part = warp_sum(scaled(s, max));
+    if (lane == 0) {
+        a.seg.best[(size_t)row * LG_CU_SEGMENTS + (size_t)segment] = best;
+        ((float2 *)a.seg.sums)[(size_t)row * LG_CU_SEGMENTS + (size_t)segment] = make_float2(max, part);
+    }
+}
+
+// All threads: is this the last block of the row, which then sees what all of them have left?
+DEV bool last_of_row(const topk_args &a, int row)
+{
+    __shared__ bool s_last;
+
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        s_last = atomicAdd(&a.seg.done[row], 1) == BLOCKS - 1;
+        if (s_last)
+            a.seg.done[row] = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return s_last;
+}
+
+// All threads, of the segments' maxima each its own: a bound that k of them reach, and not many more, or the
+// smallest finite one.
+DEV unsigned find_bound(unsigned best, int k)
+{
+    __shared__ unsigned s_low[WARPS], s_high[WARPS];
+    int tid = (int)threadIdx.x;
+    unsigned low = __reduce_min_sync(~0u, best), high = __reduce_max_sync(~0u, best);
+
+    if (tid % 32 == 0) {
+        s_low[tid / 32] = low;
+        s_high[tid / 32] = high;
+    }
+    __syncthreads();
+    low = max(__reduce_min_sync(~0u, s_low[tid % 32]), SMALLEST);
+    high = __reduce_max_sync(~0u, s_high[tid % 32]);
+    while (low < high) { // k reach low, or it is the least; which of (low, high] is the greatest such?
+        unsigned mid = high - (high - low) / 2;
+        int n = __syncthreads_count(best >= mid);
+        if (n < k) {
+            high = mid - 1;
+            continue;
+        }
+        low = mid;
+        if (n < 2 * k)
+            break;
+    }
+    return low;
+}
+
+// All threads: the log-sum-exp of the row, from the segments' sums, each its own.
+DEV float join_sums(soft_sum s)
+{
+    __shared__ float s_max[WARPS], s_sum[WARPS];
+    int tid = (int)threadIdx.x;
+    float max = warp_max(s.max);
+
+    if (tid % 32 == 0)
+        s_max[tid / 32] = max;
+    __syncthreads();
+    max = warp_max(s_max[tid % 32]);
+    float sum = warp_sum(scaled(s, max));
+    if (tid % 32 == 0)
+        s_sum[tid / 32] = sum;
+    __syncthreads();
+    sum = warp_sum(s_sum[tid % 32]);
+    return max == -INFINITY && sum == 0.0f ? max : max + logf(sum);
+}
+
+// All threads: what reaches the bound, in the segments whose maximum does; *n of them, ROOM are kept.
+DEV void collect(const topk_args &a, const float *x, unsigned best, unsigned bound, key64 *key, int *n)
+{
+    __shared__ int s_segment[LG_CU_SEGMENTS], s_n;
+    int tid = (int)threadIdx.x;
+
+    if (tid == 0)
+        s_n = *n = 0;
+    __syncthreads();
+    if (best >= bound)
+        s_segment[atomicAdd(&s_n, 1)] = tid;
+    __syncthreads();
+    for (int s = tid / 32; s < s_n; s += WARPS) {
+        int from = s_segment[s] * a.segment, to = min(from + a.segment, a.cols);
+#pragma unroll 4
+        for (int i = from + tid % 32; i < to; i += 32) {
+            float v = x[i];
+            if (order_of(v) < bound)
+                continue;
+            int at = atomicAdd(n, 1);
+            if (at < ROOM)
+                key[at] = key_of(v, i);
+        }
+    }
+    __syncthreads();
+}
+
+/* All threads: the n keys in descending order, of which k are wanted, to `to`. A key's rank is the number of
+ * those above it; `parts` threads count for one. */
+DEV void rank_keys(const key64 *key, int n, int k, key64 *to)
+{
+    int tid = (int)threadIdx.x, parts = 1;
+
+    while (parts < 32 && 2 * parts * n <= THREADS)
+        parts *= 2;
+    for (int first = 0; first < n; first += THREADS / parts) {
+        int i = first + tid / parts, rank = 0;
+        key64 mine = key[min(i, n - 1)];
+        for (int j = tid % parts; j < n; j += parts)
+            rank += key[j] > mine;
+        for (int d = 1; d < parts; d *= 2)
+            rank += __shfl_xor_sync(~0u, rank, d);
+        if (tid % parts == 0 && i < n && rank < k)
+            to[rank] = mine;
+    }
+    __syncthreads();
+}
+
 static __global__ void __launch_bounds__(THREADS) topk_kernel(__grid_constant__ const topk_args a,
                                                               const lg_cu_step *step)
 {
-    __shared__ key64 key[ROOM];
-    __shared__ float s_max[32], s_sum[32];
+    __shared__ key64 key[ROOM], best_first[MOST];
     __shared__ int s_n;
-    int tid = threadIdx.x, row = blockIdx.x;
+    int tid = (int)threadIdx.x, row = (int)blockIdx.y;
 
     pdl_wait();
     if (row >= step_rows(step, a.rows))
         return;
-    int k = min(min(step->n_cand, a.max_cand), min(a.cols, (int)ROOM));
+    sum_segment(a, row, (int)blockIdx.x * WARPS + tid / 32, tid % 32);
+    if (!last_of_row(a, row))
+        return;
+    size_t mine = (size_t)row * LG_CU_SEGMENTS + (size_t)tid;
+    unsigned best = __ldcg(a.seg.best + mine);
+    float2 sum = __ldcg((const float2 *)a.seg.sums + mine);
+    int n_cand = step->n_cand, k = min(min(n_cand, a.max_cand), min(a.cols, (int)MOST));
     const float *x = a.logits + (size_t)row * (size_t)a.stride;
-    // one pass: this thread's best key; maximum and sum of exponentials
-    key64 best = 0;
-    float max = -INFINITY, sum = 0.0f;
-    for (int i = tid; i < a.cols; i += THREADS) {
-        float v = x[i];
-        key64 mine = key_of(v, i);
-        best = mine > best ? mine : best;
-        if (v > max) {
-            sum = max == -INFINITY ? 0.0f : sum * expf(max - v);
-            max = v;
-        }
-        sum += v == -INFINITY ? 0.0f : v == v ? expf(v - max) : v;
-    }
-    float top = warp_max(max), part = max == -INFINITY && sum == 0.0f ? 0.0f : sum * expf(max - top);
-    part = warp_sum(part);
-    if (tid % 32 == 0) {
-        s_max[tid / 32] = top;
-        s_sum[tid / 32] = part;
-    }
-    key[tid] = best;
-    if (tid == 0)
-        s_n = 0;
-    __syncthreads();
-    if (tid < 32) {
-        float m = warp_max(s_max[tid]);
-        float s = warp_sum(s_max[tid] == -INFINITY && s_sum[tid] == 0.0f ? 0.0f
-                                                                         : s_sum[tid] * expf(s_max[tid] - m));
-        if (tid == 0)
-            a.lse[row] = m == -INFINITY && s == 0.0f ? m : m + logf(s);
-    }
-    sort_keys(key, THREADS);
-    key64 bound = k <= THREADS ? key[k - 1] : 0;
-    __syncthreads();
-    for (int i = tid; i < a.cols; i += THREADS) {
-        key64 mine = key_of(x[i], i);
-        if (mine >= bound) {
-            int at = atomicAdd(&s_n, 1);
-            if (at < ROOM)
-                key[at] = mine;
-        }
-    }
-    __syncthreads();
+
+    unsigned bound = find_bound(best, k);
+    collect(a, x, best, bound, key, &s_n);
+    float lse = join_sums({sum.x, sum.y});
     if (s_n > ROOM) {
-        bound = kth_key(x, a.cols, k, (int *)key);
+        key64 kth = kth_key(x, a.cols, k, (int *)key);
         if (tid == 0)
             s_n = 0;
         __syncthreads();
         for (int i = tid; i < a.cols; i += THREADS) {
-            key64 mine = key_of(x[i], i);
-            if (mine >= bound)
-                key[atomicAdd(&s_n, 1)] = mine;
+            key64 of = key_of(x[i], i);
+            if (of >= kth)
+                key[atomicAdd(&s_n, 1)] = of;
         }
         __syncthreads();
+    } else if (s_n < k) { // all finite ones are there; the first others are among the first k
+        __syncthreads();
+        for (int i = tid; i < k; i += THREADS)
+            if (order_of(x[i]) < SMALLEST)
+                key[atomicAdd(&s_n, 1)] = key_of(x[i], i);
+        __syncthreads();
     }
-    int n = s_n, room = 1;
-    while (room < n)
-        room *= 2;
-    for (int i = n + tid; i < room; i += THREADS)
-        key[i] = 0;
-    sort_keys(key, room);
-    for (int i = tid; i < k; i += THREADS) {
-        int id = (int)(0xFFFFFFFFu - (unsigned)(key[i] & 0xFFFFFFFFu));
-        float v = x[id];
-        a.ids[(size_t)row * (size_t)step->n_cand + (size_t)i] = id;
-        a.out[(size_t)row * (size_t)step->n_cand + (size_t)i] = v == v ? v : -INFINITY;
+    rank_keys(key, s_n, k, best_first);
+    if (tid < k) {
+        a.ids[(size_t)row * (size_t)n_cand + (size_t)tid] = (int)(0xFFFFFFFFu - (unsigned)best_first[tid]);
+        a.out[(size_t)row * (size_t)n_cand + (size_t)tid] = logit_of((unsigned)(best_first[tid] >> 32));
     }
+    if (tid == 0)
+        a.lse[row] = lse;
 }
 
 void lg_cu_topk(lg_cu *c, const lg_tensor *logits, int32_t *ids, float *out, float *lse, int max_cand)
 {
-    topk_args a = {logits->p, logits->stride, logits->cols, max_cand, (int)logits->rows, ids, out, lse};
+    topk_args a = {logits->p, logits->stride, logits->cols, ceil_div(logits->cols, LG_CU_SEGMENTS), max_cand,
+                   (int)logits->rows, c->segments, ids, out, lse};
+    dim3 grid(BLOCKS, (unsigned)bucket_rows(c, logits->rows));
 
-    if (bucket_rows(c, logits->rows) > 0)
-        launch(c, topk_kernel, dim3((unsigned)bucket_rows(c, logits->rows)), THREADS, 0, a, c->step);
+    if (grid.y > 0)
+        launch(c, topk_kernel, grid, THREADS, 0, a, c->step);
 }
