@@ -55,7 +55,7 @@ static lg_status time_round(lg_bench_draft *b, int n, double *draft_us, double *
     for (int i = 1; !b->trained && i <= n; i++)
         ids[i] = (int32_t)((uint64_t)(ids[0] + 7919 * i) % (uint64_t)vocab);
     if (n > 0)
-        LG_TRY(lg_spec_verify(e, ids, n + 1, b->cancel, err));
+        LG_TRY(lg_spec_verify(e, ids, n + 1, 0, b->cancel, err));
     else
         LG_TRY(lg_engine_eval(e, &(lg_eval){.ids = ids, .n = 1, .cancel = b->cancel}, err));
     *draft_us = (double)(t1 - t0) / 1e3;

@@ -107,7 +107,7 @@ typedef struct lg_moe_args {
 } lg_moe_args;
 
 /* Per output row: the n_cand largest logits in descending order (ties to the lower id), their ids, and
- * log(sum exp) over the whole row. Device arrays [n_out, n_cand] and [n_out]. */
+ * log(sum exp) over the whole row. Arrays [n_out, n_cand] and [n_out], of alloc_results. */
 typedef struct lg_candidates {
     int32_t *ids;
     float *logits;
@@ -134,6 +134,9 @@ typedef struct lg_ops {
     /* resources: these may allocate, block and fail, and are called outside begin/end */
     lg_status (*prepare)(lg_backend *b, const lg_limits *lim, lg_err *err); /* scratch for these limits */
     lg_status (*alloc)(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err); /* zeroed, 64-byte aligned */
+    /* the same for a few results: ops write to it, and the host reads it once they are done, without a
+     * download */
+    lg_status (*alloc_results)(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err);
     void (*release)(lg_backend *b, lg_mem *m);
     lg_status (*load)(lg_backend *b, const lg_source *src, lg_use use, lg_weight *out, lg_err *err);
     void (*unload)(lg_backend *b, lg_weight *w);

@@ -50,5 +50,5 @@ lg_key lg_step_key(const lg_step *s)
                     .rows_bucket = bucket(s->n_rows),
                     .ctx_bucket = log2,
                     .out_bucket = bucket(s->n_out),
-                    .n_cand = (uint16_t)s->n_cand};
+                    .n_cand = (uint16_t)(s->graph == LG_GRAPH_INJECT ? s->n_cand : s->n_cand > 0)};
 }

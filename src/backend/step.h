@@ -15,7 +15,7 @@
 #include "backend/tensor.h"
 
 typedef enum lg_graph {
-    LG_GRAPH_TARGET, /* the model: embed ... logits */
+    LG_GRAPH_TARGET, /* the model: embed ... logits, and candidates if they are asked for */
     LG_GRAPH_SAMPLE, /* mask_logits, topk over the logits of the step before */
     LG_GRAPH_INJECT, /* drafter: taps of committed rows -> context K/V */
     LG_GRAPH_DRAFT,  /* drafter: one block */
@@ -26,7 +26,7 @@ enum {
     LG_STEP_LAYERS = 1 << 0, /* copy the residual after each layer to work->dbg_layers */
     LG_STEP_ROUTES = 1 << 1, /* copy the router's choice to work->dbg_routes */
     LG_STEP_TAPS = 1 << 2,   /* copy the drafter's taps to work->taps */
-    LG_STEP_MASK = 1 << 3,   /* SAMPLE: apply step->mask */
+    LG_STEP_MASK = 1 << 3,   /* step->mask is applied before candidates are taken */
     LG_STEP_NO_HEAD = 1 << 4, /* no logits wanted at all: prefill chunk before the last */
 };
 
@@ -43,7 +43,7 @@ typedef struct lg_step {
     const int32_t *table[LG_KV_CLASSES];
     int n_table[LG_KV_CLASSES];
     const uint32_t *mask; /* LG_STEP_MASK: n_out rows of ceil(vocab/32) words, bit set = allowed */
-    /* SAMPLE, DRAFT: how many candidates topk returns; INJECT: rows of the taps that are passed over */
+    /* how many candidates topk returns, 0: none; INJECT: rows of the taps that are passed over */
     int n_cand;
     atomic_bool *cancel;  /* NULL, or looked at between ops where the backend can */
 } lg_step;
@@ -54,7 +54,7 @@ typedef struct lg_key {
     uint16_t rows_bucket; /* 1, 2, 4, 8, 16, then the chunk size */
     uint16_t ctx_bucket;  /* log2 of the visible context, for attention split counts */
     uint16_t out_bucket;
-    uint16_t n_cand;
+    uint16_t n_cand; /* of INJECT; else whether there are any */
 } lg_key;
 lg_key lg_step_key(const lg_step *s);
 

@@ -12,6 +12,7 @@
 typedef struct lg_mem {
     void *p;
     size_t bytes;
+    bool results; /* of alloc_results */
 } lg_mem;
 
 /* How many rows of a tensor an op works on is a number of the step, read by the op when it runs, never a

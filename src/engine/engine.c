@@ -97,15 +97,12 @@ static lg_status make_host_buffers(lg_engine *e, bool debug, lg_err *err)
     e->cand_ids = malloc(cand * sizeof *e->cand_ids);
     e->cand_logits = malloc(cand * sizeof *e->cand_logits);
     e->row_mask = malloc(rows * ((vocab + 31) / 32) * sizeof *e->row_mask);
-    e->row_ids = malloc(rows * cand * sizeof *e->row_ids);
-    e->row_logits = malloc(rows * cand * sizeof *e->row_logits);
     if (debug) {
         size_t k = 2 * (size_t)e->hp.n_expert_used, hidden = (size_t)e->hp.hidden;
         e->debug_rows = malloc((size_t)e->work.max_rows * (k > hidden ? k : hidden) * sizeof(float));
     }
     if (!e->tokens || !e->out_rows || !e->row || !e->heap || !e->count || !e->allowed || !e->legal ||
-        !e->cand_ids || !e->cand_logits || !e->row_mask || !e->row_ids || !e->row_logits ||
-        (debug && !e->debug_rows))
+        !e->cand_ids || !e->cand_logits || !e->row_mask || (debug && !e->debug_rows))
         return LG_FAIL(err, LG_E_NOMEM, "no memory for the engine's buffers");
     return LG_OK;
 }
@@ -287,8 +284,6 @@ void lg_engine_close(lg_engine *e)
     free(e->cand_ids);
     free(e->cand_logits);
     free(e->row_mask);
-    free(e->row_ids);
-    free(e->row_logits);
     free(e->debug_rows);
     lg_bpe_destroy(e->bpe);
     lg_vocab_destroy(e->vocab);
@@ -383,6 +378,15 @@ lg_status lg_engine_wait(lg_engine *e, lg_err *err)
     return e->b->ops->wait(e->b, err);
 }
 
+void lg_engine_want_candidates(int n_cand, const uint32_t *mask, lg_step *s)
+{
+    s->n_cand = n_cand;
+    if (n_cand > 0 && mask) {
+        s->flags |= LG_STEP_MASK;
+        s->mask = mask;
+    }
+}
+
 // The step is to give logits of n rows from `first` on. Until it has, there are none.
 static void want_rows(lg_engine *e, int first, int n, lg_step *s)
 {
@@ -414,6 +418,8 @@ static lg_status run_chunk(lg_engine *e, const lg_eval *v, size_t first, int n, 
     else
         want_rows(e, n - 1, last && !v->no_logits ? 1 : 0, &s);
     s.flags = v->flags | (s.n_out == 0 ? LG_STEP_NO_HEAD : 0) | (taps ? LG_STEP_TAPS : 0);
+    if (s.n_out > 0)
+        lg_engine_want_candidates(v->n_cand, v->mask, &s);
     if (e->spec && n > 1)
         LG_TRY(lg_spec_flush(e, err));
     s.ids = v->ids + first;

@@ -96,6 +96,8 @@ typedef struct lg_eval {
     size_t n;
     bool all_logits;      /* else only the last row's */
     bool no_logits;       /* none at all */
+    int n_cand;           /* without all_logits: so many candidates of the last row, too; 0: none */
+    const uint32_t *mask; /* what candidates may be, or NULL: all */
     unsigned flags;       /* LG_STEP_LAYERS | LG_STEP_ROUTES: needs params.debug, or routes */
     atomic_bool *cancel;  /* may be NULL */
     /* after each chunk (with all_logits after each slice of at most 64 rows of it): rows [first, first + n)

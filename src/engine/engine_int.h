@@ -41,10 +41,7 @@ struct lg_engine {
     lg_err no_trie;
     int32_t *cand_ids;   /* work.cand.max_cand + 1 */
     float *cand_logits;
-    /* of all rows of a verification: masks, and candidates as the device returned them */
-    uint32_t *row_mask;
-    int32_t *row_ids;
-    float *row_logits;
+    uint32_t *row_mask;  /* of all rows of a verification */
     void *debug_rows;    /* chunk rows of hidden floats; NULL without params.debug or routes */
     /* work for the host while the device is busy with the coming step; NULL: none */
     void (*beside)(void *ctx);
@@ -53,6 +50,8 @@ struct lg_engine {
 
 /* A step of the live sequence's tables; the caller adds what the graph needs. */
 lg_step lg_engine_step(lg_engine *e, lg_graph graph, int n_rows, atomic_bool *cancel);
+/* The step is to give candidates, which `mask` (NULL: nothing) bounds. */
+void lg_engine_want_candidates(int n_cand, const uint32_t *mask, lg_step *s);
 /* A step has been submitted: does what is to be done beside it, once, and waits for its results. */
 LG_NODISCARD lg_status lg_engine_wait(lg_engine *e, lg_err *err);
 

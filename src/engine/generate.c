@@ -38,7 +38,7 @@ typedef struct gen {
     int n_draft;
     size_t n_known; // bytes of the answer that the prompt has
     int row;        // of the logits of the last step, the one that the coming token is chosen from
-    int n_listed;   // rows whose candidates were fetched from the device, all at once
+    int n_listed;   // rows whose candidates the device has left, all at once
     bool has_logprobs; // `logprobs` are those of the token that comes next
     lg_logprobs logprobs;
     uint64_t t_start, t_first;
@@ -95,26 +95,29 @@ static lg_status mask_now(gen *g, const uint32_t **mask, lg_err *err)
     return LG_OK;
 }
 
-// The largest logits of the first `rows` rows, fetched from the device. mask: one row each, or NULL.
+// The coming eval lists candidates of its last row itself: what may come is known before it, but to a
+// grammar, whose mask is made beside it.
+static void list_early(const gen *g, lg_eval *v)
+{
+    if (g->need == 0 || v->no_logits || lg_guide_active(&g->guide))
+        return;
+    v->n_cand = g->n_cand;
+    v->mask = g->banned ? g->e->allowed : NULL;
+}
+
+// The largest logits of the first `rows` rows. mask: one row each, or NULL.
 static lg_status list_candidates(gen *g, int rows, const uint32_t *mask, lg_err *err)
 {
     lg_engine *e = g->e;
-    size_t n = (size_t)rows * (size_t)g->n_cand;
     lg_step s = lg_engine_step(e, LG_GRAPH_SAMPLE, rows - 1, g->p->cancel);
 
     s.pos--; // the row whose logits these are, or the first of them
     s.n_rows = rows;
     s.out_rows = NULL; // of the logits, the first
     s.n_out = rows;
-    s.n_cand = g->n_cand;
-    if (mask) {
-        s.flags |= LG_STEP_MASK;
-        s.mask = mask;
-    }
+    lg_engine_want_candidates(g->n_cand, mask, &s);
     LG_TRY(lg_laguna_sample(e->b, &e->work, &s, err));
     LG_TRY(e->b->ops->wait(e->b, err));
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.ids, e->row_ids, n * sizeof *e->row_ids, err));
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.logits, e->row_logits, n * sizeof *e->row_logits, err));
     g->n_listed = rows;
     return LG_OK;
 }
@@ -128,8 +131,8 @@ static lg_status from_candidates(gen *g, const uint32_t *mask, const lg_edit *ed
 
     if (g->row >= g->n_listed)
         LG_TRY(list_candidates(g, 1, mask, err));
-    memcpy(e->cand_ids, e->row_ids + at, n * sizeof *e->cand_ids);
-    memcpy(e->cand_logits, e->row_logits + at, n * sizeof *e->cand_logits);
+    memcpy(e->cand_ids, e->work.cand.ids + at, n * sizeof *e->cand_ids);
+    memcpy(e->cand_logits, e->work.cand.logits + at, n * sizeof *e->cand_logits);
     int sure = lg_edit_empty(edit) ? g->n_cand
                                    : lg_edit_list(edit, e->cand_ids, e->cand_logits, g->n_cand, lifted);
     if (sure < g->need)
@@ -311,13 +314,14 @@ static lg_status prefill(gen *g, const int32_t *prompt, size_t n, lg_err *err)
     if (g->p->prefill)
         g->p->prefill(g->p->ctx, (size_t)keep, n);
     prepare_beside(g, NULL, 0);
-    st = lg_engine_eval(g->e,
-                        &(lg_eval){.ids = prompt + keep,
-                                   .n = n - (size_t)keep,
-                                   .cancel = g->p->cancel,
-                                   .chunk_done = on_chunk,
-                                   .ctx = g},
-                        err);
+    lg_eval v = {.ids = prompt + keep,
+                 .n = n - (size_t)keep,
+                 .cancel = g->p->cancel,
+                 .chunk_done = on_chunk,
+                 .ctx = g};
+    list_early(g, &v);
+    st = lg_engine_eval(g->e, &v, err);
+    g->n_listed = v.n_cand > 0;
     g->stats->prefill_us = lg_now_us() - g->t_start;
     return st;
 }
@@ -417,10 +421,12 @@ static lg_status evaluate(gen *g, lg_err *err)
                      .n = n - i < BLOCK ? n - i : BLOCK,
                      .no_logits = n - i > BLOCK,
                      .cancel = g->p->cancel};
+        list_early(g, &v);
         LG_TRY(lg_engine_eval(g->e, &v, err));
+        g->n_listed = v.n_cand > 0;
     }
     g->pending.n = 0;
-    g->row = g->n_listed = 0;
+    g->row = 0;
     return LG_OK;
 }
 
@@ -479,6 +485,17 @@ static lg_status list_rows(gen *g, const int32_t *draft, int n, lg_err *err)
     return list_candidates(g, n + 1, any ? e->row_mask : NULL, err);
 }
 
+// The rows of a round. Their candidates come with the step where no mask can bound one of them.
+static lg_status verify(gen *g, const int32_t *ids, int n, lg_err *err)
+{
+    int n_cand = g->need > 0 && !g->p->grammar && !g->banned ? g->n_cand : 0;
+
+    LG_TRY(lg_spec_verify(g->e, ids, n, n_cand, g->p->cancel, err));
+    g->n_listed = n_cand > 0 ? n : 0;
+    g->row = 0;
+    return LG_OK;
+}
+
 // Drafts that turned out right become rows of the sequence. True while the next token can be chosen from a
 // row of this verification.
 static bool accept_drafts(gen *g, const int32_t *draft, int n)
@@ -498,8 +515,7 @@ static bool accept_drafts(gen *g, const int32_t *draft, int n)
 static lg_status choose_rows(gen *g, const int32_t *draft, int n, int64_t limit, bool *done, lg_err *err)
 {
     g->pending.n = 0;
-    g->row = g->n_listed = 0;
-    if (g->need > 0)
+    if (g->need > 0 && g->n_listed == 0)
         LG_TRY(list_rows(g, draft, n, err));
     do {
         LG_TRY(next_token(g, done, err));
@@ -527,7 +543,7 @@ static lg_status speculate(gen *g, int32_t *ids, int n, int64_t limit, bool *don
     LG_TRY(cut_drafts(g, ids + 1, &n, err));
     t1 = lg_now_us();
     prepare_beside(g, ids + 1, g->need > 0 ? n : 0); // of a full row, only what is chosen from
-    LG_TRY(n > 0 ? lg_spec_verify(e, ids, n + 1, g->p->cancel, err) : evaluate(g, err));
+    LG_TRY(n > 0 ? verify(g, ids, n + 1, err) : evaluate(g, err));
     t2 = lg_now_us();
     absorb_us = lg_spec_context_us(e->spec); // of a plain step; a round with drafts has its own behind it
     LG_TRY(choose_rows(g, ids + 1, n, limit, done, err));

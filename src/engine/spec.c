@@ -36,7 +36,6 @@ struct lg_spec {
     bool skipping; // or are not kept: before the next draft newer ones will be enough
     double row_us; // of one row among many that enter the context; 0: not measured yet
     uint64_t context_ns; // of all since the last ask
-    float logit[LG_DRAFT_ROWS_MAX], lse[LG_DRAFT_ROWS_MAX];
     int32_t out_rows[LG_DRAFT_ROWS_MAX];
     lg_pace pace;
 };
@@ -331,15 +330,14 @@ lg_status lg_spec_draft(lg_engine *e, int n, int32_t *ids, float *confidence, at
     LG_TRY(lg_dflash_draft(e->b, &s->draft, &e->model, e->kv.cls, &e->work, &s->work, &step, err));
     LG_TRY(e->b->ops->wait(e->b, err));
     e->n_out = 0; // the logits are the drafter's
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.ids, ids + 1, (size_t)n * sizeof *ids, err));
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.logits, s->logit, (size_t)n * sizeof *s->logit, err));
-    LG_TRY(e->b->ops->download(e->b, e->work.cand.lse, s->lse, (size_t)n * sizeof *s->lse, err));
+    memcpy(ids + 1, e->work.cand.ids, (size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++)
-        confidence[i] = expf(s->logit[i] - s->lse[i]);
+        confidence[i] = expf(e->work.cand.logits[i] - e->work.cand.lse[i]);
     return LG_OK;
 }
 
-lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, atomic_bool *cancel, lg_err *err)
+lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, int n_cand, atomic_bool *cancel,
+                         lg_err *err)
 {
     lg_step step;
 
@@ -349,6 +347,7 @@ lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, atomic_bool *c
     step.out_rows = e->spec->out_rows;
     step.n_out = n;
     step.flags = LG_STEP_TAPS;
+    lg_engine_want_candidates(n_cand, NULL, &step);
     e->n_out = 0;
     LG_TRY(lg_laguna_forward(e->b, &e->model, e->kv.cls, &e->work, &step, err));
     LG_TRY(lg_engine_wait(e, err));

@@ -59,10 +59,10 @@ int lg_spec_room(const lg_engine *e, int64_t room);
  * drafter is of each. */
 LG_NODISCARD lg_status lg_spec_draft(lg_engine *e, int n, int32_t *ids, float *confidence,
                                      atomic_bool *cancel, lg_err *err);
-/* Evaluate n rows whose logits are all wanted; the first of them counts at once, the others as the caller
- * commits them (lg_kv_commit). */
-LG_NODISCARD lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, atomic_bool *cancel,
-                                      lg_err *err);
+/* Evaluate n rows whose logits are all wanted, and n_cand candidates of each; the first of them counts at
+ * once, the others as the caller commits them (lg_kv_commit). */
+LG_NODISCARD lg_status lg_spec_verify(lg_engine *e, const int32_t *ids, int n, int n_cand,
+                                      atomic_bool *cancel, lg_err *err);
 
 lg_pace *lg_spec_pace(lg_spec *s);
 /* Time that rows took on their way into the context since the last ask, as far as the host waited for it. */

@@ -118,6 +118,13 @@ static void head(lg_backend *b, const lg_laguna *m, lg_work *t)
     b->ops->linear(b, &t->last, &(lg_part){t->logits, &m->output}, 1);
 }
 
+static void candidates(lg_backend *b, lg_work *t, const lg_step *s)
+{
+    if (s->flags & LG_STEP_MASK)
+        b->ops->mask_logits(b, &t->logits);
+    b->ops->topk(b, &t->logits, &t->cand);
+}
+
 lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t,
                             const lg_step *s, lg_err *err)
 {
@@ -142,6 +149,8 @@ lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class
         }
         if (!(s->flags & LG_STEP_NO_HEAD))
             head(b, m, t);
+        if (s->n_cand > 0)
+            candidates(b, t, s);
     }
     return op->end(b, err);
 }
@@ -162,10 +171,7 @@ lg_status lg_laguna_sample(lg_backend *b, lg_work *t, const lg_step *s, lg_err *
     lg_begin how;
 
     LG_TRY(op->begin(b, lg_step_key(s), s, &how, err));
-    if (how == LG_RECORD) {
-        if (s->flags & LG_STEP_MASK)
-            op->mask_logits(b, &t->logits);
-        op->topk(b, &t->logits, &t->cand);
-    }
+    if (how == LG_RECORD)
+        candidates(b, t, s);
     return op->end(b, err);
 }

@@ -47,7 +47,8 @@ void lg_work_release(lg_backend *b, lg_work *t);
 /* The two KV classes of the model; kv[LG_KV_FULL].mem and kv[LG_KV_WINDOW].mem are theirs to fill. */
 void lg_laguna_kv_shape(const lg_hparams *hp, lg_qtype type, lg_kv_class *full, lg_kv_class *window);
 
-/* One step of LG_GRAPH_TARGET: logits of step->out_rows in t->logits. kv: array of LG_KV_CLASSES. */
+/* One step of LG_GRAPH_TARGET: logits of step->out_rows in t->logits; with step->n_cand candidates, too, as
+ * lg_laguna_sample leaves them. kv: array of LG_KV_CLASSES. */
 LG_NODISCARD lg_status lg_laguna_forward(lg_backend *b, const lg_laguna *m, const lg_kv_class *kv, lg_work *t,
                                          const lg_step *s, lg_err *err);
 /* One step of LG_GRAPH_HEAD: the logits of further rows of the step before, so that the logits of a whole

@@ -52,14 +52,25 @@ lg_limits lg_laguna_limits(const lg_hparams *hp, const lg_work_params *p, int64_
                        .max_ctx = max_ctx};
 }
 
-// One buffer of the work area: the pointer that gets its address (of whatever type) and how many 4-byte
-// elements it has; 0 = absent.
+// One buffer of the work area: the pointer that gets its address (of whatever type), how many 4-byte elements
+// it has (0 = absent), and whether the host reads it.
 typedef struct buffer {
     void *at;
     size_t n;
+    bool results;
 } buffer;
 
 enum { BUFFERS = 19 };
+
+static buffer plain(void *at, size_t n)
+{
+    return (buffer){.at = at, .n = n};
+}
+
+static buffer results(void *at, size_t n)
+{
+    return (buffer){.at = at, .n = n, .results = true};
+}
 
 static lg_tensor shaped(int cols, lg_rows rows)
 {
@@ -80,22 +91,22 @@ static void describe(const lg_hparams *hp, const lg_work_params *p, lg_work *t, 
 
     for (size_t i = 0; i < sizeof cols / sizeof *cols; i++) {
         *row[i] = shaped(cols[i], LG_ROWS_STEP);
-        buf[n++] = (buffer){&row[i]->p, rows * (size_t)cols[i]};
+        buf[n++] = plain(&row[i]->p, rows * (size_t)cols[i]);
     }
     t->last = shaped(hp->hidden, LG_ROWS_OUT);
     t->logits = shaped(hp->vocab, LG_ROWS_OUT);
     t->routes.k = hp->n_expert_used;
     t->cand.max_cand = p->max_cand;
-    buf[n++] = (buffer){&t->last.p, out * (size_t)hp->hidden};
-    buf[n++] = (buffer){&t->logits.p, out * (size_t)hp->vocab};
-    buf[n++] = (buffer){&t->routes.ids, rows * k};
-    buf[n++] = (buffer){&t->routes.w, rows * k};
-    buf[n++] = (buffer){&t->cand.ids, out * (size_t)p->max_cand};
-    buf[n++] = (buffer){&t->cand.logits, out * (size_t)p->max_cand};
-    buf[n++] = (buffer){&t->cand.lse, p->max_cand ? out : 0};
-    buf[n++] = (buffer){&t->dbg_layers, debug * (size_t)hp->hidden};
-    buf[n++] = (buffer){&t->dbg_route_ids, routes * k};
-    buf[n++] = (buffer){&t->dbg_route_w, routes * k};
+    buf[n++] = plain(&t->last.p, out * (size_t)hp->hidden);
+    buf[n++] = plain(&t->logits.p, out * (size_t)hp->vocab);
+    buf[n++] = plain(&t->routes.ids, rows * k);
+    buf[n++] = plain(&t->routes.w, rows * k);
+    buf[n++] = results(&t->cand.ids, out * (size_t)p->max_cand);
+    buf[n++] = results(&t->cand.logits, out * (size_t)p->max_cand);
+    buf[n++] = results(&t->cand.lse, p->max_cand ? out : 0);
+    buf[n++] = plain(&t->dbg_layers, debug * (size_t)hp->hidden);
+    buf[n++] = plain(&t->dbg_route_ids, routes * k);
+    buf[n++] = plain(&t->dbg_route_w, routes * k);
     LG_ASSERT(n == BUFFERS);
     t->max_rows = p->max_rows;
     t->max_out = p->max_out;
@@ -128,7 +139,8 @@ lg_status lg_work_create(lg_backend *b, const lg_hparams *hp, const lg_work_para
         lg_mem m;
         if (buf[i].n == 0)
             continue;
-        lg_status st = b->ops->alloc(b, buf[i].n * sizeof(float), &m, err);
+        lg_status st =
+            (buf[i].results ? b->ops->alloc_results : b->ops->alloc)(b, buf[i].n * sizeof(float), &m, err);
         if (st != LG_OK) {
             lg_work_release(b, &t);
             return st;

@@ -88,7 +88,7 @@ static bool same_round(lg_engine *e, const lg_json *round, int32_t *last, int *m
     for (int i = 0; i < same; i++)
         if (ids[i + 1] != int_at(drafts, (size_t)i))
             return false;
-    if (lg_spec_verify(e, ids, n + 1, NULL, err) != LG_OK)
+    if (lg_spec_verify(e, ids, n + 1, 0, NULL, err) != LG_OK)
         return false;
     for (r = 0; r <= n && r < (int)lg_json_len(want); r++) {
         if (lg_engine_logits(e, r, &row, err) != LG_OK)

@@ -441,6 +441,7 @@ static lg_ops make_ops(void)
     lg_ops ops = {
         .prepare = cpu_prepare,
         .alloc = cpu_alloc,
+        .alloc_results = cpu_alloc,
         .release = cpu_release,
         .load = cpu_load,
         .unload = cpu_unload,

@@ -456,6 +456,7 @@ static lg_ops make_ops(void)
     lg_ops ops = {
         .prepare = lg_cuda_prepare,
         .alloc = lg_cuda_alloc,
+        .alloc_results = lg_cuda_alloc_results,
         .release = lg_cuda_release,
         .load = lg_cuda_load,
         .unload = lg_cuda_unload,

@@ -101,6 +101,7 @@ LG_NODISCARD lg_status lg_cuda_health(lg_cuda *c, lg_err *err);
 
 /* memory.c */
 lg_status lg_cuda_alloc(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err);
+lg_status lg_cuda_alloc_results(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err);
 void lg_cuda_release(lg_backend *b, lg_mem *m);
 lg_status lg_cuda_load(lg_backend *b, const lg_source *src, lg_use use, lg_weight *out, lg_err *err);
 void lg_cuda_unload(lg_backend *b, lg_weight *w);

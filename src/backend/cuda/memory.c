@@ -39,6 +39,20 @@ lg_status lg_cuda_alloc(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err)
     return st;
 }
 
+// Pinned memory, to which kernels write over the bus.
+lg_status lg_cuda_alloc_results(lg_backend *b, size_t bytes, lg_mem *out, lg_err *err)
+{
+    lg_cuda *c = (lg_cuda *)b;
+    lg_mem m = {.bytes = bytes, .results = true};
+
+    LG_TRY(lg_cuda_health(c, err));
+    LG_TRY(
+        lg_cuda_check(c, cudaHostAlloc(&m.p, bytes ? bytes : 1, cudaHostAllocMapped), "pinned memory", err));
+    memset(m.p, 0, bytes);
+    *out = m;
+    return LG_OK;
+}
+
 void lg_cuda_release(lg_backend *b, lg_mem *m)
 {
     lg_cuda *c = (lg_cuda *)b;
@@ -47,7 +61,7 @@ void lg_cuda_release(lg_backend *b, lg_mem *m)
         (void)cudaSetDevice(c->device);
         (void)cudaStreamSynchronize(c->cu.stream);
         lg_cuda_drop_graphs(c); // they hold its address
-        (void)cudaFree(m->p);
+        (void)(m->results ? cudaFreeHost(m->p) : cudaFree(m->p));
     }
     *m = (lg_mem){0};
 }
