@@ -39,6 +39,8 @@ typedef struct lg_cuda_step {
     size_t head_bytes, out_rows_at, ids_at, table_at[LG_KV_CLASSES], mask_at, bytes;
     size_t n_table;  /* entries that a table has room for */
     int next_head, under_way;
+    uint32_t serial; /* of the last step */
+    bool lists;      /* it ends with candidates, and says when they are there */
     void *pinned;
 } lg_cuda_step;
 

@@ -37,7 +37,8 @@ enum {
 
 /* The head of the step block on the device. */
 typedef struct lg_cu_step {
-    int n_rows, n_out, n_cand, unused;
+    int n_rows, n_out, n_cand;
+    uint32_t serial; /* of the step; candidates that are there say whose they are */
     long long pos;
 } lg_cu_step;
 
@@ -66,11 +67,12 @@ typedef struct lg_cu_group {
 } lg_cu_group;
 
 /* What the segments of rows of logits have: the greatest logit, as sample.cu orders them, [row][segment];
- * maximum and sum of exponentials, [row][segment][2]; blocks that are done, [row], 0 between launches. */
+ * maximum and sum of exponentials, [row][segment][2]; blocks that are done, [row], and rows, 0 between
+ * launches. */
 typedef struct lg_cu_segments {
     uint32_t *best;
     float *sums;
-    int *done;
+    int *done, *rows_done; /* rows_done: [1], of the step */
 } lg_cu_segments;
 
 typedef struct lg_cu {
@@ -104,6 +106,7 @@ typedef struct lg_cu {
     int *arrived;
     float *x_other;         /* [hidden]: the other place of the residual row (fuse.c) */
     lg_cu_segments segments;
+    uint32_t *listed;       /* pinned: the step whose candidates were the last to be all there */
     int smem;               /* bytes of shared memory that a block may have */
 } lg_cu;
 
@@ -285,6 +288,7 @@ size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim);
 
 /* sample.cu */
 void lg_cu_mask(lg_cu *c, const lg_tensor *logits);
+/* When all is written, c->listed has the step's serial number. */
 void lg_cu_topk(lg_cu *c, const lg_tensor *logits, int32_t *ids, float *out, float *lse, int max_cand);
 
 /* measure.cu: read bandwidth in bytes/s over `bytes` at p; operations/s of the matrix units */

@@ -375,7 +375,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
         LG_CU_EXPERTS * sizeof(uint32_t),                     // route_keys
         out * LG_CU_SEGMENTS * sizeof(uint32_t),              // segments.best
         out * LG_CU_SEGMENTS * 2 * sizeof(float),             // segments.sums
-        out * sizeof(int),                                    // segments.done
+        (out + 1) * sizeof(int),                              // segments.done, segments.rows_done
     };
     for (; n < (int)(sizeof bytes / sizeof *bytes); n++) {
         p[n] = base ? base + at : NULL;
@@ -398,6 +398,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
     c->cu.x_other = p[14];
     c->cu.route_keys = p[15];
     c->cu.segments = (lg_cu_segments){.best = p[16], .sums = p[17], .done = p[18]};
+    c->cu.segments.rows_done = c->cu.segments.done + out;
     c->acts_cols = cols;
     c->cu.max_head = lim->max_head;
     return at;

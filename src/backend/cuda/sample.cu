@@ -93,7 +93,22 @@ struct topk_args {
     lg_cu_segments seg;
     int32_t *ids;
     float *out, *lse;
+    uint32_t *listed;
 };
+
+// All threads: a row's results are written; those of the step, when it was the last.
+DEV void tell_row(const topk_args &a, const lg_cu_step *step)
+{
+    __syncthreads();
+    if (threadIdx.x > 0)
+        return;
+    __threadfence_system();
+    if (atomicAdd(a.seg.rows_done, 1) == step_rows(step, a.rows) - 1) {
+        *a.seg.rows_done = 0;
+        __threadfence_system();
+        *(volatile uint32_t *)a.listed = step->serial;
+    }
+}
 
 // Maximum of some logits, and the sum of their exponentials over its own. NaN makes the sum NaN.
 struct soft_sum {
@@ -295,12 +310,13 @@ static __global__ void __launch_bounds__(THREADS) topk_kernel(__grid_constant__ 
     }
     if (tid == 0)
         a.lse[row] = lse;
+    tell_row(a, step);
 }
 
 void lg_cu_topk(lg_cu *c, const lg_tensor *logits, int32_t *ids, float *out, float *lse, int max_cand)
 {
     topk_args a = {logits->p, logits->stride, logits->cols, ceil_div(logits->cols, LG_CU_SEGMENTS), max_cand,
-                   (int)logits->rows, c->segments, ids, out, lse};
+                   (int)logits->rows, c->segments, ids, out, lse, c->listed};
     dim3 grid(BLOCKS, (unsigned)bucket_rows(c, logits->rows));
 
     if (grid.y > 0)

@@ -11,6 +11,8 @@
 
 #include "backend/cuda/internal.h"
 
+enum { SPINS = 1 << 16 };
+
 static size_t up(size_t n)
 {
     return (n + 255) / 256 * 256;
@@ -58,24 +60,26 @@ lg_status lg_cuda_step_alloc(lg_cuda *c, const lg_limits *lim, lg_err *err)
     uint8_t *p;
 
     lay(&s, lim);
-    size_t host = s.bytes - s.head_bytes + LG_CUDA_HEADS * s.head_bytes;
+    size_t host = s.bytes - s.head_bytes + LG_CUDA_HEADS * s.head_bytes, listed = up(host);
     st = lg_cuda_check(c, cudaMalloc((void **)&s.dev, s.bytes), "memory of the step block", err);
     if (st == LG_OK)
         st = lg_cuda_check(c, cudaMemset(s.dev, 0, s.bytes), "clearing the step block", err);
     if (st == LG_OK)
-        st = lg_cuda_check(c, cudaHostAlloc(&s.pinned, host, cudaHostAllocDefault), "pinned memory", err);
+        st = lg_cuda_check(c, cudaHostAlloc(&s.pinned, listed + sizeof(uint32_t), cudaHostAllocMapped),
+                           "pinned memory", err);
     if (st != LG_OK) {
         (void)cudaFree(s.dev);
         return st;
     }
     lg_cuda_step_free(c);
-    memset(s.pinned, 0, host);
+    memset(s.pinned, 0, listed + sizeof(uint32_t));
     s.heads = s.pinned;
     p = s.heads + LG_CUDA_HEADS * s.head_bytes;
     for (int i = 0; i < LG_KV_CLASSES; i++)
         s.table[i] = (int32_t *)(void *)(p + (s.table_at[i] - s.head_bytes));
     s.mask = (uint32_t *)(void *)(p + (s.mask_at - s.head_bytes));
     c->step = s;
+    c->cu.listed = (uint32_t *)(void *)((uint8_t *)s.pinned + listed);
     c->cu.step = (const lg_cu_step *)(const void *)s.dev;
     c->cu.out_rows = (const int32_t *)(const void *)(s.dev + s.out_rows_at);
     c->cu.ids = (const int32_t *)(const void *)(s.dev + s.ids_at);
@@ -126,7 +130,8 @@ static cudaError_t send_step(lg_cuda *c, const lg_step *s)
         if (s->table[i] && s->n_table[i] > 0)
             e = send_table(c, i, s->table[i], s->n_table[i]);
     uint8_t *head = t->heads + (size_t)t->next_head * t->head_bytes;
-    lg_cu_step h = {.n_rows = s->n_rows, .n_out = s->n_out, .n_cand = s->n_cand, .pos = s->pos};
+    lg_cu_step h = {
+        .n_rows = s->n_rows, .n_out = s->n_out, .n_cand = s->n_cand, .serial = ++t->serial, .pos = s->pos};
     size_t n = t->out_rows_at;
     memcpy(head, &h, sizeof h);
     if (s->out_rows && s->n_out > 0) {
@@ -266,7 +271,24 @@ lg_status lg_cuda_end(lg_backend *b, lg_err *err)
         g->used = ++c->clock;
         LG_TRY(lg_cuda_check(c, cudaGraphLaunch(g->exec, c->cu.stream), "starting a step", err));
     }
+    c->step.lists = !c->keeps_phases && c->key.n_cand > 0 && c->key.graph != LG_GRAPH_INJECT;
     return lg_cuda_health(c, err);
+}
+
+// Until the candidates of the last step are there, which is some microseconds before the stream has noticed
+// that all is over; or until it has ended otherwise.
+static cudaError_t wait_listed(lg_cuda *c)
+{
+    const volatile uint32_t *listed = c->cu.listed;
+
+    for (unsigned i = 1; *listed != c->step.serial; i++)
+        if (i % SPINS == 0) {
+            cudaError_t e = cudaStreamQuery(c->cu.stream);
+            if (e != cudaErrorNotReady)
+                return e;
+        }
+    atomic_thread_fence(memory_order_acquire);
+    return cudaSuccess;
 }
 
 // Elapsed times of the ops since the last wait.
@@ -285,7 +307,8 @@ lg_status lg_cuda_wait(lg_backend *b, lg_err *err)
     lg_cuda *c = (lg_cuda *)b;
 
     LG_TRY(lg_cuda_health(c, err));
-    LG_TRY(lg_cuda_check(c, cudaStreamSynchronize(c->cu.stream), "waiting for the device", err));
+    LG_TRY(lg_cuda_check(c, c->step.lists ? wait_listed(c) : cudaStreamSynchronize(c->cu.stream),
+                         "waiting for the device", err));
     c->step.under_way = 0;
     take_marks(c);
     return LG_OK;
