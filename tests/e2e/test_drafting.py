@@ -83,15 +83,16 @@ class Drafting(Case):
 
     def test_limits_hold(self):
         for words in (["--draft-max", "3", "--draft-p-min", "0"], ["--draft-max", "1"], ["--draft-p-min", "1"],
-                      ["--draft-ctx", "8"], ["--draft-type", "stored"]):
+                      ["--draft-ctx", "8"], ["--draft-ctx", "56"], ["--draft-type", "stored"]):
             out = json.loads(ask(*words, "--draft-pause-margin", "0").stdout)
             d = out["draft"]
             self.assertEqual(out["content"], json.loads(ask("--no-draft").stdout)["content"])
             if words[0] == "--draft-max":
                 self.assertLessEqual(d["drafted"], int(words[1]) * d["rounds"])
                 self.assertLessEqual(len(d["by_position"]), int(words[1]))
-            if words[0] == "--draft-ctx":
-                self.assertEqual(d["rounds"], 0)
+            if words[0] == "--draft-ctx": # none behind it, and none before it stops what comes behind
+                self.assertEqual(d["rounds"] > 0, int(words[1]) > out["prompt_tokens"])
+                self.assertGreater(d["plain"], 0)
 
     def test_beside_every_quantization(self):
         r = ask(model=self.place(bytes_of(DRAFTER)))

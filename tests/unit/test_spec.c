@@ -262,6 +262,98 @@ static void random_numbers(void **state)
     lg_engine_close(spec);
 }
 
+// What the sampler should give for a row: temperature 1, the `k` likeliest tokens.
+static void probabilities(const float *row, int k, double *p)
+{
+    double sum = 0;
+
+    for (int v = 0; v < VOCAB; v++) {
+        int above = 0;
+        for (int w = 0; w < VOCAB; w++)
+            above += row[w] > row[v] || (row[w] == row[v] && w < v);
+        p[v] = above < k ? exp((double)row[v]) : 0;
+        sum += p[v];
+    }
+    for (int v = 0; v < VOCAB; v++)
+        p[v] /= sum;
+}
+
+// The row behind n ids, from single steps or a chunk, without drafts.
+static const float *row_behind(lg_engine *e, const int32_t *ids, size_t n)
+{
+    const float *row;
+
+    (void)lg_engine_truncate(e, 0);
+    assert_int_equal(lg_engine_eval(e, &(lg_eval){.ids = ids, .n = n}, NULL), LG_OK);
+    assert_int_equal(lg_engine_logits(e, 0, &row, NULL), LG_OK);
+    return row;
+}
+
+static int32_t likeliest(const float *row)
+{
+    int32_t best = 0;
+
+    for (int v = 1; v < VOCAB; v++)
+        best = row[v] > row[best] ? v : best;
+    return best;
+}
+
+// Over many seeds the second token of a reply, for which a draft was right or wrong, has the distribution
+// that the model gives it behind the first.
+static void distribution(void **state)
+{
+    enum { SAMPLES = 5000, K = 8 };
+    lg_engine *plain = open_engine(false, 0), *spec = open_engine(true, 1);
+    lg_gen_params p = params(3); // of three tokens the last one is never drafted
+    static int count[VOCAB][VOCAB];
+    int32_t prompt[PROMPT + 1], guess[2];
+    double want[VOCAB], chi = 0;
+    int n_free = 0; // classes less one for each first token
+    int64_t accepted = 0;
+    lg_ids got = {0};
+
+    (void)state;
+    make_prompt(prompt, PROMPT, 12);
+    prompt[PROMPT] = guess[0] = likeliest(row_behind(plain, prompt, PROMPT));
+    guess[1] = likeliest(row_behind(plain, prompt, PROMPT + 1));
+    mode = RIGHT;
+    truth = guess;
+    n_truth = 2;
+    truth_from = PROMPT;
+    p.sampling.temperature = 1;
+    p.sampling.top_k = K;
+    lg_spec_pace(spec->spec)->set.pause_margin = 0; // a draft in every reply
+    for (int i = 0; i < SAMPLES; i++) {
+        p.sampling.seed = (uint64_t)i;
+        accepted += reply(spec, prompt, PROMPT, &p, &got).draft.accepted;
+        if (got.n > 1)
+            count[got.p[0]][got.p[1]]++;
+    }
+    assert_true(accepted > SAMPLES / 50 && accepted < SAMPLES * 9 / 10);
+    for (int32_t first = 0; first < VOCAB; first++) {
+        int n = 0;
+        for (int v = 0; v < VOCAB; v++)
+            n += count[first][v];
+        if (n < SAMPLES / 50)
+            continue;
+        prompt[PROMPT] = first;
+        probabilities(row_behind(plain, prompt, PROMPT + 1), K, want);
+        for (int v = 0; v < VOCAB; v++) {
+            assert_true(want[v] > 0 || count[first][v] == 0);
+            if (want[v] * n < 5)
+                continue;
+            chi += pow(count[first][v] - want[v] * n, 2) / (want[v] * n);
+            n_free++;
+        }
+        n_free--;
+    }
+    assert_true(n_free > 30);
+    assert_true(chi < n_free + 3.5 * sqrt(2.0 * n_free)); // about p = 0.0003
+    lg_ids_free(&got);
+    lg_engine_close(plain);
+    lg_engine_close(spec);
+}
+
 // Both engines go on from a reply that ended in the middle of a block as if it had not.
 static void same_next_turn(lg_engine *plain, lg_engine *spec, const int32_t *prompt, size_t n,
                            const lg_ids *answer)
@@ -555,6 +647,7 @@ int main(void)
         cmocka_unit_test(right_and_wrong_drafts),
         cmocka_unit_test(rejections),
         cmocka_unit_test(random_numbers),
+        cmocka_unit_test(distribution),
         cmocka_unit_test(ends),
         cmocka_unit_test(stops_and_bans),
         cmocka_unit_test(holes), cmocka_unit_test(long_pause),
