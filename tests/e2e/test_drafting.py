@@ -133,14 +133,12 @@ class Drafting(Case):
                 self.assertEqual(s.metric("lagoon_draft_tokens_total"), 0)
 
     def test_pauses(self):
-        """Drafting stops where a token may cost a twentieth of a plain one only, and goes on where it may cost ten."""
-        always, cheap, any_price = (json.loads(ask("--draft-pause-margin", m).stdout) for m in ("0", "0.05", "10"))
+        """Drafting stops where a token may cost a twentieth of a plain one only."""
+        always, cheap = (json.loads(ask("--draft-pause-margin", m).stdout) for m in ("0", "0.05"))
         self.assertEqual((always["draft"]["paused"], always["draft"]["plain"]), (False, 0))
         self.assertTrue(cheap["draft"]["paused"])
         self.assertLess(cheap["draft"]["rounds"], cheap["draft"]["plain"])
-        self.assertFalse(any_price["draft"]["paused"])
-        self.assertGreater(any_price["draft"]["rounds"], any_price["draft"]["plain"])
-        self.assertEqual([cheap["content"], any_price["content"]], [always["content"]] * 2)
+        self.assertEqual(cheap["content"], always["content"])
 
     def test_figures_of_a_server(self):
         """The same share of accepted drafts in the answer, the log, the status and the counters."""
