@@ -195,7 +195,7 @@
     X(drafting, draft_ctx, int, 0, NULL, "N", "0", "0..16777216",                                            \
       "context length past which drafting ends; 0 = never", "")                                              \
     X(drafting, draft_pause_margin, num, 0, NULL, "X", "1.0", "0..10",                                       \
-      "pause drafting while its measured speed-up is below this; 0 = never pause", "")                       \
+      "pause drafting while its tokens cost more than this many plain ones; 0 = never pause", "")            \
     X(drafting, draft_type, str, 0, NULL, "TYPE", "q8_0", "q8_0|stored",                                     \
       "matrices of a drafter stored as 16 or 32 bit: rounded to q8_0 at load, or as stored", "")             \
     X(logs, log_level, str, 0, NULL, "LEVEL", "warn", "error|warn|info|debug",                               \

@@ -117,6 +117,10 @@ void lg_openai_timings_json(lg_jsonw *w, const lg_gen_stats *s)
     rate(w, fresh, s->prefill_us, "prompt_ms", "prompt_per_token_ms", "prompt_per_second");
     lg_jsonw_int(w, "predicted_n", s->output_tokens);
     rate(w, s->output_tokens, s->decode_us, "predicted_ms", "predicted_per_token_ms", "predicted_per_second");
+    if (s->draft.drafted > 0) {
+        lg_jsonw_int(w, "draft_n", s->draft.drafted);
+        lg_jsonw_int(w, "draft_n_accepted", s->draft.accepted);
+    }
     lg_jsonw_close(w, '}');
     lg_jsonw_open(w, "x_lagoon", '{');
     lg_jsonw_int(w, "seed", (int64_t)s->seed);

@@ -5,6 +5,7 @@ row of a token is the embedding of the token before it: the text is a chain, ent
 margin that no temperature overcomes. Each token stands in the chain once, so a text is cut into pieces that differ;
 with `loop` the last piece of the answer leads back to its first one, and the answer never ends.
 """
+import io
 import random
 import struct
 
@@ -63,21 +64,40 @@ class Vocabulary:
         return ids
 
 
+def read_value(f, kind):
+    """A metadata value of a GGUF file, which is read up to its end."""
+    form = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")))
+    if kind == 8:
+        return f.read(*struct.unpack("<Q", f.read(8))).decode()
+    if kind == 9:
+        inner, n = struct.unpack("<IQ", f.read(12))
+        return [read_value(f, inner) for _ in range(n)]
+    return struct.unpack("<" + form[kind], f.read(struct.calcsize("<" + form[kind])))[0]
+
+
 def read_keys(path):
     """The metadata of a GGUF file."""
-    form = dict(enumerate(("B", "b", "H", "h", "I", "i", "f", "?", None, None, "Q", "q", "d")))
-
-    def value(f, kind):
-        if kind == 8:
-            return f.read(*struct.unpack("<Q", f.read(8))).decode()
-        if kind == 9:
-            inner, n = struct.unpack("<IQ", f.read(12))
-            return [value(f, inner) for _ in range(n)]
-        return struct.unpack("<" + form[kind], f.read(struct.calcsize("<" + form[kind])))[0]
-
     with open(path, "rb") as f:
         n_keys = struct.unpack("<4sIQQ", f.read(24))[3]
-        return {value(f, 8): value(f, *struct.unpack("<I", f.read(4))) for _ in range(n_keys)}
+        return {read_value(f, 8): read_value(f, *struct.unpack("<I", f.read(4))) for _ in range(n_keys)}
+
+
+def without(data, dropped):
+    """A GGUF file less the tensors of these names: from its directory, and so for every reader."""
+    f = io.BytesIO(data)
+    magic, version, n_tensors, n_keys = struct.unpack("<4sIQQ", f.read(24))
+    for _ in range(n_keys):
+        read_value(f, 8)
+        read_value(f, *struct.unpack("<I", f.read(4)))
+    keys, rows = data[24:f.tell()], []
+    for _ in range(n_tensors):
+        start, name = f.tell(), read_value(f, 8)
+        f.read(8 * struct.unpack("<I", f.read(4))[0] + 12)
+        if name not in dropped:
+            rows.append(data[start:f.tell()])
+    assert len(rows) == n_tensors - len(dropped)
+    head = struct.pack("<4sIQQ", magic, version, len(rows), n_keys) + keys + b"".join(rows)
+    return head + b"\0" * (-len(head) % 32) + data[f.tell() + -f.tell() % 32:]
 
 
 def text_value(s):

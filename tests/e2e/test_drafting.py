@@ -1,23 +1,50 @@
 #!/usr/bin/env python3
-"""A drafter beside a model is found, used and measured; one that does not fit is named, and is no obstacle.
+"""A drafter beside a model is found, used and measured, in figures of a run and of a server; one that does not fit is
+named, and is no obstacle.
 
 Run as test_drafting.py PROGRAM SOURCE_TREE: the demonstration pair and a drafter for another model come from there.
 """
 import json
 import os
+import re
+import struct
 import sys
 
 ROOT = sys.argv.pop(2)
 
 import lib
+import scripted
 from lib import Case, run
+from web import Server
 
 MODELS = os.path.join(ROOT, "models")
 MINI = os.path.join(MODELS, "mini.gguf")
+DRAFTER = os.path.join(MODELS, "mini-dflash.gguf")
 OTHER = os.path.join(ROOT, "tests", "golden", "laguna-tiny-s-dflash.gguf")
+CODE = "Write a Python function that adds two numbers."
+ASK = {"messages": [{"role": "user", "content": CODE}], "sampling": {"temperature": 0}}
 
 
-def ask(*words, model=MINI, text="Write a Python function that adds two numbers."):
+def bytes_of(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def damaged():
+    """Drafters that no model can use, and what a refusal says of each besides the file."""
+    whole = bytes_of(DRAFTER)
+    key = struct.pack("<Q", 20) + b"dflash.target_layers" + struct.pack("<IIQ", 9, 5, 3)
+    taps, late = (key + struct.pack("<3i", *ids) for ids in ((2, 6, 10), (2, 6, 11)))
+    assert whole.count(taps) == 1
+    # what converters have left out: of the S drafter 7 of 76 tensors, of this one 4 of 40
+    forgotten = {"enc.aux_norm.weight"} | {f"blk.{i}.attn_gate.weight" for i in range(3)}
+    return {"other": (bytes_of(OTHER), "another model"), "half": (whole[:1 << 20], "behind the end of the file"),
+            "forgotten": (scripted.without(whole, forgotten), "tensor enc.aux_norm.weight is missing"),
+            "gates": (scripted.without(whole, {"blk.2.attn_gate.weight"}), "tensor blk.2.attn_gate.weight is missing"),
+            "late": (whole.replace(taps, late), "names layer 11"), "head": (b"GGUF", "")}
+
+
+def ask(*words, model=MINI, text=CODE):
     return run("generate", "-m", model, "-p", text, "--temp", "0", "-n", "200", "--json", *words)
 
 
@@ -30,10 +57,6 @@ class Drafting(Case):
         with open(os.path.join(folder, "tiny-DFlash-BF16.gguf"), "wb") as f:
             f.write(drafter)
         return os.path.join(folder, "tiny-Q4_K_M.gguf")
-
-    def bytes_of(self, path):
-        with open(path, "rb") as f:
-            return f.read()
 
     def test_found_and_used(self):
         plain, drafted = (json.loads(ask(*w).stdout) for w in (["--no-draft"], ["--draft-pause-margin", "0"]))
@@ -60,35 +83,79 @@ class Drafting(Case):
 
     def test_limits_hold(self):
         for words in (["--draft-max", "3", "--draft-p-min", "0"], ["--draft-max", "1"], ["--draft-p-min", "1"],
-                      ["--draft-ctx", "8"], ["--draft-type", "stored"]):
+                      ["--draft-ctx", "8"], ["--draft-ctx", "56"], ["--draft-type", "stored"]):
             out = json.loads(ask(*words, "--draft-pause-margin", "0").stdout)
             d = out["draft"]
             self.assertEqual(out["content"], json.loads(ask("--no-draft").stdout)["content"])
             if words[0] == "--draft-max":
                 self.assertLessEqual(d["drafted"], int(words[1]) * d["rounds"])
                 self.assertLessEqual(len(d["by_position"]), int(words[1]))
-            if words[0] == "--draft-ctx":
-                self.assertEqual(d["rounds"], 0)
+            if words[0] == "--draft-ctx": # none behind it, and none before it stops what comes behind
+                self.assertEqual(d["rounds"] > 0, int(words[1]) > out["prompt_tokens"])
+                self.assertGreater(d["plain"], 0)
 
     def test_beside_every_quantization(self):
-        r = ask(model=self.place(self.bytes_of(os.path.join(MODELS, "mini-dflash.gguf"))))
+        r = ask(model=self.place(bytes_of(DRAFTER)))
         self.assertGreater(json.loads(r.stdout)["draft"]["rounds"], 0)
 
     def test_named_when_asked_for(self):
-        half = os.path.join(lib.PLACE, "half.gguf")
-        with open(half, "wb") as f:
-            f.write(self.bytes_of(os.path.join(MODELS, "mini-dflash.gguf"))[: 1 << 20])
-        self.one_line(ask("--draft", OTHER), 1, "laguna-tiny-s-dflash.gguf", "another model")
-        self.one_line(ask("--draft", half), 1, "half.gguf")
+        for name, (data, why) in damaged().items():
+            path = os.path.join(lib.PLACE, f"named-{name}.gguf")
+            with open(path, "wb") as f:
+                f.write(data)
+            self.one_line(ask("--draft", path), 1, path, why)
+            r = run("serve", "-m", MINI, "--port", "0", "--log-level", "error", "--draft", path)
+            self.assertEqual(r.returncode, 1, r.stderr)
+            self.assertIn(f"lagoon: {path}: ".encode(), r.stderr)
+            self.assertIn(why.encode(), r.stderr)
         self.one_line(ask("--draft", "/nowhere/d.gguf"), 1, "/nowhere/d.gguf")
         self.one_line(ask("--draft", MINI), 1, "mini.gguf", "no drafter")
 
     def test_no_obstacle_when_found(self):
-        for bad in (self.bytes_of(OTHER), self.bytes_of(OTHER)[:100000], b"GGUF"):
-            r = ask(model=self.place(bad))
+        want = json.loads(ask("--no-draft").stdout)["content"]
+        for data, why in damaged().values():
+            model = self.place(data)
+            r = ask(model=model)
             self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(json.loads(r.stdout)["content"], want)
             self.assertIsNone(json.loads(r.stdout)["draft"])
-            self.assertIn(b"without a drafter", r.stderr)
+            for part in (b"tiny-DFlash-BF16.gguf", b"without a drafter", why.encode()):
+                self.assertIn(part, r.stderr)
+
+    def test_served_without(self):
+        for name, (data, why) in damaged().items():
+            with self.subTest(name), Server(self.place(data)) as s:
+                self.assertRegex(s.log(), rf"warn draft unusable \S*tiny-DFlash-BF16\.gguf: .*{re.escape(why)}")
+                self.assertRegex(s.log(), r"engine ready .* draft=no")
+                r = s.post("/lagoon/v1/generate", dict(ASK, max_tokens=20))
+                self.assertEqual(r.status, 200, r.body)
+                self.assertIsNone(r.json()["timings"]["draft_accept_rate"])
+                self.assertEqual(s.metric("lagoon_draft_tokens_total"), 0)
+
+    def test_pauses(self):
+        """Drafting stops where a token may cost a twentieth of a plain one only."""
+        always, cheap = (json.loads(ask("--draft-pause-margin", m).stdout) for m in ("0", "0.05"))
+        self.assertEqual((always["draft"]["paused"], always["draft"]["plain"]), (False, 0))
+        self.assertTrue(cheap["draft"]["paused"])
+        self.assertLess(cheap["draft"]["rounds"], cheap["draft"]["plain"])
+        self.assertEqual(cheap["content"], always["content"])
+
+    def test_figures_of_a_server(self):
+        """The same share of accepted drafts in the answer, the log, the status and the counters."""
+        with Server(MINI, "--draft-pause-margin", "0") as s:
+            self.assertRegex(s.log(), r"engine ready .* draft=yes")
+            rate = s.post("/lagoon/v1/generate", ASK).json()["timings"]["draft_accept_rate"]
+            s.wait_settled()
+            self.assertTrue(0 < rate <= 1)
+            self.assertIn(f" accept={rate:.2f} ", s.log())
+            self.assertAlmostEqual(s.status()["requests"][0]["accept"], rate, 3)
+            made, right = (s.metric(f"lagoon_draft_{word}_total") for word in ("tokens", "accepted"))
+            self.assertAlmostEqual(right / made, rate, 3)
+            timings = s.post("/v1/chat/completions", {"messages": ASK["messages"], "temperature": 0}).json()["timings"]
+            s.wait_settled()
+            self.assertEqual(s.metric("lagoon_draft_tokens_total"), made + timings["draft_n"])
+            self.assertEqual(s.metric("lagoon_draft_accepted_total"), right + timings["draft_n_accepted"])
+            self.assertEqual(len(re.findall(r" http done .* accept=0\.\d\d ", s.log())), 2)
 
     def test_plan(self):
         plan = json.loads(run("inspect", MINI, "--plan", "--json").stdout)["plan"]

@@ -135,6 +135,33 @@ static void rests(void **unused)
     assert_false(lg_pace_rests(&p)); // the probe has begun
 }
 
+// The margin is what a token may cost, in plain steps: whether rounds of two tokens at a time pause drafting.
+static bool pauses(float margin, int cost_us)
+{
+    lg_pace p;
+    lg_pace_round round = {.drafted = 1, .kept = 1, .compared = 1, .accepted = 1, .tokens = 2,
+                           .confidence = (float[1]){1}, .draft_us = (uint64_t)cost_us / 3,
+                           .verify_us = (uint64_t)cost_us * 2 / 3, .total_us = (uint64_t)cost_us},
+                  plain = {.tokens = 1, .verify_us = 600, .total_us = 600};
+
+    lg_pace_init(&p, &(lg_pace_settings){.max = 1, .p_min = 0.5f, .pause_margin = margin});
+    lg_pace_start(&p);
+    for (int i = 0; i < 100 && !p.paused; i++)
+        (void)lg_pace_record(&p, lg_pace_plan(&p, 99) > 0 ? &round : &plain);
+    return p.paused;
+}
+
+static void margins(void **unused)
+{
+    (void)unused;
+    assert_false(pauses(1, 900)); // three quarters of a plain step a token
+    assert_true(pauses(1, 1500)); // five quarters
+    assert_false(pauses(1.5f, 1500));
+    assert_true(pauses(0.5f, 900));
+    assert_false(pauses(10, 9000));
+    assert_false(pauses(0, 90000)); // never
+}
+
 // A text that turns from prose to code and back.
 static void follows_the_text(void **unused)
 {
@@ -222,7 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pays_where_it_can), cmocka_unit_test(loses_little),
         cmocka_unit_test(follows_the_text),  cmocka_unit_test(limits), cmocka_unit_test(rests),
-        cmocka_unit_test(barren),            cmocka_unit_test(costs_between_measurements),
+        cmocka_unit_test(margins),           cmocka_unit_test(barren),
+        cmocka_unit_test(costs_between_measurements),
     };
 
     return cmocka_run_group_tests_name("pace", tests, NULL, NULL);

@@ -18,10 +18,11 @@
 
 #include "engine/engine_int.h"
 
-enum { PROMPT = 32, REPLY = 80, VOCAB = 512, CTX = 620 };
+enum { PROMPT = 32, REPLY = 80, VOCAB = 512, CTX = 1060 };
 
 static const char model_path[] = LG_TEST_DIR "/golden/laguna-tiny-s.gguf";
-static const char draft_path[] = LG_TEST_DIR "/golden/laguna-tiny-s-dflash.gguf";
+static const char draft_path[] = LG_TEST_DIR "/golden/laguna-tiny-s-dflash.gguf"; // a window of 24
+static const char wide_path[] = LG_TEST_DIR "/golden/laguna-tiny-s-dflash-nowin.gguf"; // of 512
 
 // --- what is drafted ---
 
@@ -52,7 +53,7 @@ lg_status __wrap_lg_spec_draft(lg_engine *e, int n, int32_t *ids, float *confide
 
 // --- engines and replies ---
 
-static lg_engine *open_engine(bool drafter, int max)
+static lg_engine *open_pair(const char *draft, int max)
 {
     lg_engine *e;
 
@@ -63,13 +64,18 @@ static lg_engine *open_engine(bool drafter, int max)
                                                         .ctx = CTX,
                                                         .kv_type = LG_F16,
                                                         .chunk = 64,
-                                                        .draft_path = drafter ? draft_path : NULL,
+                                                        .draft_path = draft,
                                                         .draft_required = true,
                                                         .draft = {.max = max}},
                                     &e, NULL),
                      LG_OK);
-    assert_true((lg_engine_drafter(e) != NULL) == drafter);
+    assert_true((lg_engine_drafter(e) != NULL) == (draft != NULL));
     return e;
+}
+
+static lg_engine *open_engine(bool drafter, int max)
+{
+    return open_pair(drafter ? draft_path : NULL, max);
 }
 
 static void ignore(void *ctx, const lg_event *ev)
@@ -182,42 +188,44 @@ static void right_and_wrong_drafts(void **state)
     lg_engine_close(spec);
 }
 
-// A rejection at every place of a block, at lengths around the ends of windows and blocks: caches of target
-// and drafter are bit by bit those of single steps.
-static void rejections(void **state)
+// A rejection at every place of a block: caches of target and drafter are bit by bit those of single steps.
+static void reject_everywhere(const char *draft, int n, unsigned seed)
 {
-    static const int lengths[] = {40, 575};
-    lg_engine *plain = open_engine(true, 1), *spec = open_engine(true, 0);
+    lg_engine *plain = open_pair(draft, 1), *spec = open_pair(draft, 0);
     static int32_t prompt[CTX];
-    lg_gen_params p = params(24), q = params(24);
+    lg_gen_params p = params(26);
     lg_ids want = {0}, got = {0};
 
-    (void)state;
-    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
-        int n = lengths[l];
-        make_prompt(prompt, n, 3 + (unsigned)l);
-        (void)lg_engine_truncate(plain, 0);
-        mode = NONSENSE; // one wrong draft a round, then none: single steps, with the drafter's context kept
-        n_truth = 0;     // the reply before, whose storage this one takes
-        (void)reply(plain, prompt, (size_t)n, &p, &want);
-        truth = want.p;
-        n_truth = (int64_t)want.n;
-        truth_from = n;
-        for (wrong_at = 1; wrong_at <= 8; wrong_at++) {
-            mode = WRONG_AT; // the prompt is there from the last time
-            lg_gen_stats s = reply(spec, prompt, (size_t)n, &q, &got);
-            assert_same(&want, &got);
-            assert_same_caches(plain, spec);
-            assert_int_equal(spec->kv.draft_from, plain->kv.draft_from);
-            assert_int_equal(spec->kv.draft_to, plain->kv.draft_to);
-            assert_same_rows(plain, spec, LG_KV_DRAFT, spec->kv.pos - spec->kv.cls[LG_KV_DRAFT].window + 1);
-            assert_true(s.draft.rounds > 0);
-        }
+    make_prompt(prompt, n, seed);
+    mode = NONSENSE; // one wrong draft a round, then none: single steps, with the drafter's context kept
+    (void)reply(plain, prompt, (size_t)n, &p, &want);
+    truth = want.p;
+    n_truth = (int64_t)want.n;
+    truth_from = n;
+    for (wrong_at = 1; wrong_at <= 8; wrong_at++) {
+        mode = WRONG_AT; // the prompt is there from the last time
+        lg_gen_stats s = reply(spec, prompt, (size_t)n, &p, &got);
+        assert_same(&want, &got);
+        assert_same_caches(plain, spec);
+        assert_int_equal(spec->kv.draft_from, plain->kv.draft_from);
+        assert_int_equal(spec->kv.draft_to, plain->kv.draft_to);
+        assert_same_rows(plain, spec, LG_KV_DRAFT, spec->kv.pos - spec->kv.cls[LG_KV_DRAFT].window + 1);
+        assert_true(s.draft.rounds > 0);
     }
     lg_ids_free(&want);
     lg_ids_free(&got);
     lg_engine_close(plain);
     lg_engine_close(spec);
+}
+
+// At lengths around the ends of windows and blocks, the drafter's first and second window among them.
+static void rejections(void **state)
+{
+    (void)state;
+    reject_everywhere(draft_path, 40, 3);
+    reject_everywhere(draft_path, 575, 4);
+    reject_everywhere(wide_path, 505, 5);
+    reject_everywhere(wide_path, 1018, 6);
 }
 
 static void random_numbers(void **state)
@@ -249,6 +257,98 @@ static void random_numbers(void **state)
     }
     assert_true(accepted > 50);
     lg_ids_free(&want);
+    lg_ids_free(&got);
+    lg_engine_close(plain);
+    lg_engine_close(spec);
+}
+
+// What the sampler should give for a row: temperature 1, the `k` likeliest tokens.
+static void probabilities(const float *row, int k, double *p)
+{
+    double sum = 0;
+
+    for (int v = 0; v < VOCAB; v++) {
+        int above = 0;
+        for (int w = 0; w < VOCAB; w++)
+            above += row[w] > row[v] || (row[w] == row[v] && w < v);
+        p[v] = above < k ? exp((double)row[v]) : 0;
+        sum += p[v];
+    }
+    for (int v = 0; v < VOCAB; v++)
+        p[v] /= sum;
+}
+
+// The row behind n ids, from single steps or a chunk, without drafts.
+static const float *row_behind(lg_engine *e, const int32_t *ids, size_t n)
+{
+    const float *row;
+
+    (void)lg_engine_truncate(e, 0);
+    assert_int_equal(lg_engine_eval(e, &(lg_eval){.ids = ids, .n = n}, NULL), LG_OK);
+    assert_int_equal(lg_engine_logits(e, 0, &row, NULL), LG_OK);
+    return row;
+}
+
+static int32_t likeliest(const float *row)
+{
+    int32_t best = 0;
+
+    for (int v = 1; v < VOCAB; v++)
+        best = row[v] > row[best] ? v : best;
+    return best;
+}
+
+// Over many seeds the second token of a reply, for which a draft was right or wrong, has the distribution
+// that the model gives it behind the first.
+static void distribution(void **state)
+{
+    enum { SAMPLES = 5000, K = 8 };
+    lg_engine *plain = open_engine(false, 0), *spec = open_engine(true, 1);
+    lg_gen_params p = params(3); // of three tokens the last one is never drafted
+    static int count[VOCAB][VOCAB];
+    int32_t prompt[PROMPT + 1], guess[2];
+    double want[VOCAB], chi = 0;
+    int n_free = 0; // classes less one for each first token
+    int64_t accepted = 0;
+    lg_ids got = {0};
+
+    (void)state;
+    make_prompt(prompt, PROMPT, 12);
+    prompt[PROMPT] = guess[0] = likeliest(row_behind(plain, prompt, PROMPT));
+    guess[1] = likeliest(row_behind(plain, prompt, PROMPT + 1));
+    mode = RIGHT;
+    truth = guess;
+    n_truth = 2;
+    truth_from = PROMPT;
+    p.sampling.temperature = 1;
+    p.sampling.top_k = K;
+    lg_spec_pace(spec->spec)->set.pause_margin = 0; // a draft in every reply
+    for (int i = 0; i < SAMPLES; i++) {
+        p.sampling.seed = (uint64_t)i;
+        accepted += reply(spec, prompt, PROMPT, &p, &got).draft.accepted;
+        if (got.n > 1)
+            count[got.p[0]][got.p[1]]++;
+    }
+    assert_true(accepted > SAMPLES / 50 && accepted < SAMPLES * 9 / 10);
+    for (int32_t first = 0; first < VOCAB; first++) {
+        int n = 0;
+        for (int v = 0; v < VOCAB; v++)
+            n += count[first][v];
+        if (n < SAMPLES / 50)
+            continue;
+        prompt[PROMPT] = first;
+        probabilities(row_behind(plain, prompt, PROMPT + 1), K, want);
+        for (int v = 0; v < VOCAB; v++) {
+            assert_true(want[v] > 0 || count[first][v] == 0);
+            if (want[v] * n < 5)
+                continue;
+            chi += pow(count[first][v] - want[v] * n, 2) / (want[v] * n);
+            n_free++;
+        }
+        n_free--;
+    }
+    assert_true(n_free > 30);
+    assert_true(chi < n_free + 3.5 * sqrt(2.0 * n_free)); // about p = 0.0003
     lg_ids_free(&got);
     lg_engine_close(plain);
     lg_engine_close(spec);
@@ -547,6 +647,7 @@ int main(void)
         cmocka_unit_test(right_and_wrong_drafts),
         cmocka_unit_test(rejections),
         cmocka_unit_test(random_numbers),
+        cmocka_unit_test(distribution),
         cmocka_unit_test(ends),
         cmocka_unit_test(stops_and_bans),
         cmocka_unit_test(holes), cmocka_unit_test(long_pause),

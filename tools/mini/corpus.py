@@ -28,6 +28,10 @@ SHARES = {
     "recall": 0.14,
     "mixed": 0.06,
 }
+DRAFT_MIX = ("code", "code", "code", "chat", "chat", "chat", "tools", "json", "arith", "text")
+DRAFT_PROMPT_MAX = 600  # tokens
+# The held-out prompts that a drafter is measured on: the same ones whoever measures, with as many processes as he likes.
+DRAFT_TEST_SEEDS, DRAFT_TEST_EACH = range(8000, 8015), 133
 SYSTEMS = (
     "You are a helpful assistant.",
     "You are laguna-mini.",
@@ -114,6 +118,22 @@ def documents(tok, seed, split="train", longest=LONGEST):
         ids, w = tok.encode_items(items(s.next()))
         s.took(len(ids))
         yield ids, w
+
+
+def draft_prompts(tok, seed, split):
+    """Endless (part, items, ids) of what drafters are trained and measured on, short enough to decode in
+    bulk."""
+    s, n = Stream(seed, split, 600), 0
+    while True:
+        part = DRAFT_MIX[n % len(DRAFT_MIX)]
+        c = s.of(part)
+        if not c.turns:
+            continue
+        said = render(c, open_last=True)
+        ids = tok.encode_items(said)[0].tolist()
+        if len(ids) <= DRAFT_PROMPT_MAX:
+            n += 1
+            yield part, said, ids
 
 
 def rows(tok, seed, length, open_rows=6):

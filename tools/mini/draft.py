@@ -224,9 +224,9 @@ def accepted(cfg, w, target, ids, doc, made, taps, table, rows=8):
 
 
 def rounds(counts, doc, made, n, block):
-    """Walk the documents as an engine would with n drafts a round; returns (rounds, committed, per-position
-    accepted)."""
-    total = committed = 0
+    """Walk the documents as an engine would with n drafts a round; returns [(rounds, accepted)] of the replies and
+    the acceptance by position."""
+    replies = []
     per = [0] * (block - 1)
     tried = [0] * (block - 1)
     for row, dd, mm in zip(counts.cpu().tolist(), doc.cpu().tolist(), made.cpu().tolist()):
@@ -238,15 +238,23 @@ def rounds(counts, doc, made, n, block):
             end = i
             while end < t and mm[end] and dd[end] == dd[i]:
                 end += 1
-            p = i  # the first written token comes from the prompt's logits
-            while p < end - 1:
-                left = end - 1 - p
-                ok = min(row[p], n)
-                total += 1
-                committed += min(ok + 1, left)
-                for k in range(min(n, left)):
+            lengths = list(walk(row.__getitem__, i, end, n))
+            replies.append((len(lengths), sum(ok for ok, _ in lengths)))
+            for ok, left in lengths:
+                for k in range(min(n, left - 1)):
                     tried[k] += k <= ok
                     per[k] += k < ok
-                p += ok + 1
             i = end
-    return total, committed, [a / b if b else 0.0 for a, b in zip(per, tried)]
+    return replies, [a / b if b else 0.0 for a, b in zip(per, tried)]
+
+
+def walk(count, first, end, n):
+    """The rounds of a reply at places [first, end): (drafts accepted, tokens that were left). count(p): drafts from p
+    that agree with the reply. The first token comes from the prompt's logits; a reply's last token is never counted
+    as a draft, since nothing comes behind it."""
+    p = first
+    while p < end - 1:
+        left = end - 1 - p
+        ok = min(count(p), n, left - 1)
+        yield ok, left
+        p += ok + 1

@@ -3,8 +3,9 @@ position, and the speed against plain decoding of the same prompts in the same r
 
   drafts.py [--lagoon BIN] [--model FILE] [--n N] [--kinds A,B] [--max LIST] [--threads T] [--mix]
 
-With --mix the prompts are of the stream that the model card's figures were measured on (finish.py), kinds code,
-chat, tools, json, arith and text; without it they are the cases of eval.py.
+With --mix the prompts are the first ones of those that the model card's figures were measured on, kinds code, chat, tools,
+json, arith and text; without it they are the cases of eval.py. Accepted drafts come with the half width of their 95 %
+interval: few replies say little.
 Lengths 15 and 7 are fixed (no confidence cut, no measured costs), as in the model card; `auto` is the default
 policy. Temperature 0. Answers must be equal in all runs, or the script ends with an error.
 """
@@ -12,12 +13,15 @@ import argparse
 import json
 import subprocess
 import tempfile
+from itertools import islice
 from pathlib import Path
 
+import a_round
 import cases
-from corpus import Stream
+import corpus
 from eval import text_of
 from skills.conv import render
+from tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_ANSWER = 420
@@ -39,15 +43,20 @@ def ask(a, prompt, how):
     return json.loads(p.stdout)
 
 
+def card_prompts(kind, n):
+    """The first n (ids, text) of this kind that drafters are measured on."""
+    tok = Tokenizer.load(Path(__file__).parent / "vocab.json")
+    out = []
+    for seed in corpus.DRAFT_TEST_SEEDS:
+        some = islice(corpus.draft_prompts(tok, seed, "test"), corpus.DRAFT_TEST_EACH)
+        out += [(ids, text_of(said)) for part, said, ids in some if part == kind]
+    return out[:n]
+
+
 def prompts(kind, n, mix):
-    if not mix:
-        return [text_of(render(c, open_last=True)) for c in cases.make(kind, n)]
-    stream, out = Stream(8000, "test", 600), []
-    while len(out) < n:
-        c = stream.of(kind)
-        if c.turns:
-            out.append(text_of(render(c, open_last=True)))
-    return out
+    if mix:
+        return [text for _, text in card_prompts(kind, n)]
+    return [text_of(render(c, open_last=True)) for c in cases.make(kind, n)]
 
 
 def row(kind, how, got, plain):
@@ -59,9 +68,10 @@ def row(kind, how, got, plain):
         return f"| {kind} | plain | {speed:.0f} | | | |", speed
     rounds = sum(x["rounds"] for x in d)
     made = sum(x["drafted"] for x in d) / max(1, rounds)
-    acc = sum(x["accepted"] for x in d) / max(1, rounds)
+    acc, within = a_round.accepted([(x["rounds"], x["accepted"]) for x in d])
     steps = sum(x["plain"] for x in d)
-    return f"| {kind} | {how} | {speed:.0f} | {speed / plain:.2f} | {made:.2f} / {acc:.2f} | {rounds} + {steps} |", speed
+    right = f"{made:.2f} / {acc:.2f} ± {within:.2f}"
+    return f"| {kind} | {how} | {speed:.0f} | {speed / plain:.2f} | {right} | {rounds} + {steps} |", speed
 
 
 def main():

@@ -10,23 +10,23 @@ import json
 import multiprocessing as mp
 import random
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
+import a_round
 import cases
+import corpus
 import draft
 import export
 import model as M
-from corpus import Stream, documents
 from generate import Decoder
-from skills.conv import render
 from tokenizer import Tokenizer
 
 HERE = Path(__file__).parent
-DRAFT_MIX = ("code", "code", "code", "chat", "chat", "chat", "tools", "json", "arith", "text")
-PROMPT_MAX, ANSWER_MAX, CTX = 600, 420, 1024
+ANSWER_MAX, CTX = 420, 1024
 
 
 def load_checkpoint(path):
@@ -35,23 +35,15 @@ def load_checkpoint(path):
 
 
 def prompts_of(args):
-    """(part, prompt ids) of the split, short enough to decode in bulk."""
+    """n (part, prompt ids) of the split."""
     seed, split, n = args
-    tok, s, out = Tokenizer.load(HERE / "vocab.json"), Stream(seed, split, 600), []
-    while len(out) < n:
-        part = DRAFT_MIX[len(out) % len(DRAFT_MIX)]
-        c = s.of(part)
-        if not c.turns:
-            continue
-        ids = tok.encode_items(render(c, open_last=True))[0].tolist()
-        if len(ids) <= PROMPT_MAX:
-            out.append((part, ids))
-    return out
+    some = islice(corpus.draft_prompts(Tokenizer.load(HERE / "vocab.json"), seed, split), n)
+    return [(part, ids) for part, _, ids in some]
 
 
 def held_out_rows(args):
     tok, seed, n, length = args
-    it, out = documents(tok, seed, "test", 1500), []
+    it, out = corpus.documents(tok, seed, "test", 1500), []
     row = [], [], []
     while len(out) < n:
         ids, w = next(it)
@@ -156,7 +148,7 @@ def drafter(a, cfg, w, tok, fwd, tables, log, pools):
         """The file's greedy answers; short prompts decode in smaller caches, long answers apart from short
         ones."""
         out = []
-        for ctx, lo, hi in ((640, 0, 220), (CTX, 220, PROMPT_MAX)):
+        for ctx, lo, hi in ((640, 0, 220), (CTX, 220, corpus.DRAFT_PROMPT_MAX)):
             some = sorted((p for p in pairs if lo < len(p[1]) <= hi), key=lambda p: p[0] == "arith")
             if not some:
                 continue
@@ -201,13 +193,17 @@ def drafter(a, cfg, w, tok, fwd, tables, log, pools):
         tp = draft.collect_taps(fwd, w, cfg, i, d, tables)
         counts = draft.accepted(cfg, dw, w, i, d, m, tp, tables[2])
         for n in (7, 15):
-            total, committed, per = draft.rounds(counts, d, m, n, cfg.block)
+            replies, per = draft.rounds(counts, d, m, n, cfg.block)
+            mean, within = a_round.accepted(replies)
+            rounds = sum(r for r, _ in replies)
             res[f"{part} n={n}"] = {
-                "rounds": total,
-                "accepted_a_round": committed / max(1, total) - 1,
+                "replies": len(replies),
+                "rounds": rounds,
+                "accepted_a_round": mean,
+                "within_95": within,
                 "by_position": per[:n],
             }
-            log.write(f"{part} n={n}: {committed / max(1, total) - 1:.2f} accepted a round, {total} rounds\n")
+            log.write(f"{part} n={n}: {mean:.2f} ± {within:.2f} accepted a round, {rounds} rounds\n")
     return res
 
 
@@ -230,13 +226,13 @@ def run(a, pool):
     log, started = open(a.dir / "finish.txt", "w", buffering=1), time.time()
     tok = Tokenizer.load(HERE / "vocab.json")
     each = -(-a.docs // a.workers)
-    some = max(10, min(each, 2000 // a.workers))
+    some = max(10, min(each, corpus.DRAFT_TEST_EACH))
     kinds = sorted(cases.KINDS, key=lambda k: "retrieval" not in k)  # the slow ones first
     todo = [(k, a.long if "retrieval" in k else a.n) for k in kinds]
     todo = [(k, n) for k, n in todo if n]
     making = pool.map_async(cases_of, todo, chunksize=1)
     train_set = pool.map_async(prompts_of, [(7000 + i, "train", each) for i in range(a.workers)])
-    test_set = pool.map_async(prompts_of, [(8000 + i, "test", some) for i in range(a.workers)])
+    test_set = pool.map_async(prompts_of, [(seed, "test", some) for seed in corpus.DRAFT_TEST_SEEDS])
     rows = pool.map(held_out_rows, [(tok, 8500, max(2, min(64, a.n // 4)), 2048)])[0]
     sets = dict(zip([k for k, _ in todo], making.get()))
     train_set, test_set = sum(train_set.get(), []), sum(test_set.get(), [])

@@ -116,6 +116,12 @@ class Tokenizer:
             out += ids
         return out
 
+    def encode_spelled(self, text):
+        """Ids of text in which added tokens are spelled out, as `lagoon generate --raw --json` writes them."""
+        ids = {t: i for i, t in enumerate(tk.added_tokens())}
+        pieces = regex.split("(" + "|".join(map(regex.escape, ids)) + ")", text)
+        return [i for p in pieces for i in ([ids[p]] if p in ids else self.encode(p))]
+
     def encode_items(self, items):
         """(ids int32, weights float32) of skills.conv.render(): neighbouring texts are one run, as in the
         engine, and the largest of their weights counts for all of it."""
