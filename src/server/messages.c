@@ -41,7 +41,7 @@ static lg_str without_headers(lg_str s)
         const char *end = memchr(s.p, '\n', s.n);
         size_t drop = end ? (size_t)(end - s.p) + 1 : s.n;
         s = (lg_str){s.p + drop, s.n - drop};
-        LG_DEBUG("messages", "header left out", "bytes=%zu", drop);
+        LG_DEBUG("messages", "header-left-out", "bytes=%zu", drop);
     }
     return s;
 }
@@ -248,7 +248,7 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     LG_TRY(lg_request_sampling(s, body, "", LG_SAMPLE_BASIC, job, e));
     LG_TRY(lg_request_stop(body, "", "stop_sequences", job, e));
     if (limit == 0)
-        LG_DEBUG("messages", "no max_tokens", "limit=default"); // the original service demands it
+        LG_DEBUG("messages", "no-max-tokens", "limit=default"); // the original service demands it
     t->request.limit = limit;
     t->request.limit_given = limit > 0;
     LG_TRY(say_too_long(lg_request_chat(s, &t->request, job, e), e));

@@ -532,6 +532,39 @@ class Stop(lib.Case):
             self.assertEqual((done["level"], done["mod"], done["status"], done["dialect"]), ("info", "http", 200, "chat"))
             self.assertRegex(done["ts"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
+    def test_log_of_odd_clients(self):
+        """What a client says of itself is one value of a record, whatever it is."""
+        home = os.path.join(lib.PLACE, "odd")
+        os.makedirs(os.path.join(home, ".config", "lagoon"))
+        with open(os.path.join(home, ".config", "lagoon", "lagoon.conf"), "w") as f:
+            f.write("[client my laptop]\napi_key = a\n[client 007]\napi_key = b\n")
+        path = os.path.join(lib.PLACE, "odd.jsonl")
+        odd = "/x%22%20status=200%20y=%22%5C"
+        with Server("plain", "--log-file", path, "--log-content", "--log-level", "debug", log=path, env={"HOME": home}) as s:
+            for key in "ab":
+                r = s.ask("POST", CHAT, chat(max_tokens=300), {"Authorization": f"Bearer {key}", "x-request-id": "0123"})
+                self.assertEqual(r.status, 200)
+            head = {"Authorization": "Bearer a"}
+            self.assertEqual(s.ask("POST", "/v1/v1" + odd, {}, head).status, 404)
+            self.assertEqual(s.ask("POST", odd, {}, head).status, 404)
+            body = {"input": [{"type": "x y=\"1\" \\"}, {"role": "user", "content": "hi"}], "max_output_tokens": 5,
+                    "tools": [{"type": "x y=2"}]}
+            self.assertEqual(s.ask("POST", "/v1/responses", body, head).status, 200)
+            s.wait_log('"event":"done"', count=3)
+            rows = [json.loads(line) for line in s.log().splitlines()]
+
+            def of(event, key):
+                return [r[key] for r in rows if r["event"] == event]
+
+            self.assertEqual(of("done", "client")[:2], ["my laptop", "007"])
+            self.assertEqual(of("admit", "req")[:2], ["0123", "0123"])
+            self.assertEqual(of("content", "answer")[0], lib.ANSWER.replace("\n", "?"))
+            self.assertEqual(of("doubled-prefix", "path"), ["/v1/v1/x\" status=200 y=\"\\"])
+            self.assertEqual(of("doubled-prefix", "note"), ["the client's base URL has /v1 too much"])
+            self.assertEqual(of("unknown-path", "path"), ["/v1/v1/x\" status=200 y=\"\\"])
+            self.assertEqual(of("item-left-out", "type"), ["x y=\"1\" \\"])
+            self.assertEqual(of("tool-left-out", "type"), ["x y=2"])
+
 
 if __name__ == "__main__":
     lib.main()
