@@ -12,8 +12,6 @@
 #include "server/jsonw.h"
 #include "server/messages_int.h"
 
-enum { MAX_LIMIT = 1 << 30 };
-
 /* A body in our terms. In the arena, since the job keeps the conversation. */
 typedef struct translation {
     lg_chat chat;
@@ -243,7 +241,7 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
 
     (void)rq;
     LG_TRY(translate(s, body, job, &t, e));
-    LG_TRY(lg_field_int(body, "", "max_tokens", 1, MAX_LIMIT, &limit, e));
+    LG_TRY(lg_field_limit(body, "", "max_tokens", 1, &limit, e));
     LG_TRY(lg_field_bool(body, "", "stream", &job->stream, e));
     LG_TRY(lg_request_sampling(s, body, "", LG_SAMPLE_BASIC, job, e));
     LG_TRY(lg_request_stop(body, "", "stop_sequences", job, e));

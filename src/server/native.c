@@ -10,7 +10,7 @@
 
 #include "server/native_int.h"
 
-enum { MAX_LIMIT = 1 << 30, MAX_BAN = 256, MAX_TOP = LG_TOP_LOGPROBS_MAX };
+enum { MAX_BAN = 256, MAX_TOP = LG_TOP_LOGPROBS_MAX };
 
 /* In the arena, since the job keeps the conversation. */
 typedef struct translation {
@@ -101,7 +101,7 @@ static lg_status read_common(const lg_service *s, const lg_json *body, lg_job *j
     int cache;
 
     LG_TRY(lg_request_model(s, body, job, e));
-    LG_TRY(lg_field_int(body, "", "max_tokens", 1, MAX_LIMIT, limit, e));
+    LG_TRY(lg_field_limit(body, "", "max_tokens", 1, limit, e));
     LG_TRY(lg_field_bool(body, "", "stream", &job->stream, e));
     LG_TRY(read_object(body, "sampling", &sampling, e));
     LG_TRY(lg_request_sampling(s, sampling, "sampling.", LG_SAMPLE_ALL, job, e));
@@ -206,8 +206,8 @@ static lg_status read_thinking(const lg_service *s, const lg_json *body, beginni
 
     LG_TRY(lg_request_thinking(s, NULL, out, e));
     LG_TRY(lg_field_bool(body, "", "thinking", &out->on, e));
-    LG_TRY(lg_field_int(body, "", "max_thinking_tokens", 0, MAX_LIMIT, &most, e));
-    LG_TRY(lg_field_int(body, "", "min_thinking_tokens", 0, MAX_LIMIT, &least, e));
+    LG_TRY(lg_field_limit(body, "", "max_thinking_tokens", 0, &most, e));
+    LG_TRY(lg_field_int(body, "", "min_thinking_tokens", 0, LG_LIMIT_MOST, &least, e));
     LG_TRY(read_word(body, "history_thinking", words, 3, "\"tail\", \"all\" or \"none\"", &history, e));
     if (field(body, "thinking") && !out->on && (begun || most > 0 || least > 0))
         return lg_api_fail(e, LG_API_INVALID, "thinking", "thinking must not be false when the request %s",
