@@ -199,7 +199,7 @@
     X(drafting, draft_type, str, 0, NULL, "TYPE", "q8_0", "q8_0|stored",                                     \
       "matrices of a drafter stored as 16 or 32 bit: rounded to q8_0 at load, or as stored", "")             \
     X(logs, log_level, str, 0, NULL, "LEVEL", "warn", "error|warn|info|debug",                               \
-      "least important records that are written", "")                                                        \
+      "least important records that are written; serve writes info, too, unless told", "")                   \
     X(logs, log_content, bool, 0, NULL, "", "no", "",                                                        \
       "write prompts and answers into the log", "Whoever reads the log reads your work.")                    \
     X(logs, log_file, str, 0, NULL, "FILE", "", "",                                                          \
