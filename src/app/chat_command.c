@@ -454,6 +454,7 @@ static void run_shell(lg_console *c, const char *shell, const char *arg)
         (void)signal(SIGINT, SIG_DFL);
         (void)sigaction(SIGQUIT, &quit, NULL);
         (void)signal(SIGPIPE, SIG_DFL);
+        (void)signal(SIGXFSZ, SIG_DFL);
         (void)execl("/bin/sh", "sh", "-c", shell, "sh", arg, (char *)NULL);
         _exit(127);
     }

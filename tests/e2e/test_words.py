@@ -256,6 +256,18 @@ class Writing(Case):
             self.assertEqual(f.read(), g.read())
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full here")
+    def test_a_file_that_may_not_grow(self):
+        folder = os.path.join(lib.PLACE, "limited")
+        os.makedirs(folder)
+        path = os.path.join(folder, "x.bin")
+        ids = os.path.join(lib.PLACE, "limited.json")
+        with open(ids, "w") as f:
+            f.write("[2, 70, 71]")
+        r = run("logits", "-m", model(), "--tokens", ids, "-o", path,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
+        self.one_line(r, 1, path, "cannot write: File too large")
+        self.assertEqual(os.listdir(folder), [])
+
     def test_every_product_to_a_full_disk(self):
         for words in (["--help"], ["--version"], ["inspect", model()], ["generate", "--help"]):
             if words[0][0] != "-" and words[0] not in commands():
