@@ -239,8 +239,11 @@ static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
     r->in_call = false;
     st = lg_generate(r->s->engine, r->prompt, r->n_prompt, &p, stats, NULL, &err);
     if (st != LG_OK) {
-        LG_ERROR("engine", "failed", "id=%s error=%s", lg_job_tag(r->job),
-                 lg_log_value(lg_str_of(lg_err_line(&err, line, sizeof line)), value, sizeof value));
+        (void)lg_log_value(lg_str_of(lg_err_line(&err, line, sizeof line)), value, sizeof value);
+        if (st == LG_E_INPUT) // the client's to mend
+            LG_INFO("engine", "refused", "id=%s error=%s", lg_job_tag(r->job), value);
+        else
+            LG_ERROR("engine", "failed", "id=%s error=%s", lg_job_tag(r->job), value);
         (void)lg_api_from_err(e, &err);
         if (st == LG_E_DEVICE) // for good: whoever comes is told so at once
             lg_jobs_fail(r->s->jobs);

@@ -269,6 +269,20 @@ class Engine(lib.Case):
             time.sleep(3)
             self.assertNotIn("idle-prefill", s.log())
 
+    def test_a_request_that_bans_everything(self):
+        """It is refused, and the next one is served."""
+        with Server("plain") as s:
+            bias = {str(i): -100 for i in range(s.ask("GET", "/v1/models").json()["data"][0]["meta"]["n_vocab"])}
+            none = {"sampling": {"logit_bias": bias}}
+            r = s.post("/lagoon/v1/generate", chat(**none))
+            self.assertEqual((r.status, r.json()["error"]["type"]), (400, "invalid_request_error"))
+            self.assertIn("leave no token", r.json()["error"]["message"])
+            r = s.post("/lagoon/v1/generate", chat(stream=True, **none))
+            self.assertIn("leave no token", dict(frames(r.body))["error"])
+            self.assertEqual(s.ask("GET", "/health").status, 200)
+            self.assertEqual(s.post(CHAT, chat(max_tokens=300)).status, 200)
+            self.assertNotIn(" error ", s.log())
+
     def test_choices_and_log_probabilities(self):
         with Server("plain") as s:
             r = s.post(CHAT, chat(max_tokens=300, n=3, logprobs=True, top_logprobs=4)).json()
