@@ -131,23 +131,14 @@ static lg_status parse_raw(const lg_service *s, const lg_json *body, int64_t lim
                                      "history_thinking",
                                      "continue",
                                      "format"};
-    const int32_t bos = lg_vocab_special(s->vocab)->bos;
     lg_str text = {0};
-    lg_err err = {0};
 
     LG_TRY(lg_field_str(body, "", "prompt", &text, e));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (field(body, no[i]))
             return lg_api_fail(e, LG_API_INVALID, no[i], "%s needs messages; a prompt is taken as it is",
                                no[i]);
-    if (lg_bpe_encode(s->bpe, text, true, &job->prompt, &err) != LG_OK)
-        return lg_api_from_err(e, &err);
-    if (job->prompt.n == 0 || job->prompt.p[0] != bos) {
-        if (lg_ids_add(&job->prompt, bos, &err) != LG_OK)
-            return lg_api_from_err(e, &err);
-        memmove(job->prompt.p + 1, job->prompt.p, (job->prompt.n - 1) * sizeof *job->prompt.p);
-        job->prompt.p[0] = bos;
-    }
+    LG_TRY(lg_request_raw_text(s, text, &job->prompt, e));
     return lg_request_raw(s, limit, job, e);
 }
 

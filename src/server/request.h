@@ -108,6 +108,9 @@ typedef struct lg_chat_request {
 } lg_chat_request;
 LG_NODISCARD lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job *job,
                                        lg_api_error *e);
+/* Raw text with its control tokens, behind a begin token where the vocabulary has one. What comes to no token
+ * at all is refused. */
+LG_NODISCARD lg_status lg_request_raw_text(const lg_service *s, lg_str text, lg_ids *out, lg_api_error *e);
 /* The same for a raw prompt: context check and limits on job->prompt. */
 LG_NODISCARD lg_status lg_request_raw(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e);
 

@@ -283,6 +283,28 @@ class Engine(lib.Case):
             self.assertEqual(s.post(CHAT, chat(max_tokens=300)).status, 200)
             self.assertNotIn(" error ", s.log())
 
+    def test_a_vocabulary_without_a_begin_token(self):
+        """As other converters write them: raw prompts go without, and an empty one is refused."""
+        path = os.path.join(lib.PLACE, "no-begin.gguf")
+        bos = "\u3008|EOS|\u3009".encode()
+        with open(lib.model("plain"), "rb") as f:
+            data = f.read().replace(bos, b"x" * len(bos)).replace(b"ggml.bos_token_id", b"ggml.xxx_token_id")
+        with open(path, "wb") as f:
+            f.write(data)
+        with Server(path) as s:
+            for body in ({}, {"prompt": ""}, {"prompt": ["ab", []]}):
+                r = s.post("/v1/completions", body)
+                self.assertEqual((r.status, r.json()["error"]["param"]), (400, "prompt"))
+            self.assertEqual(s.post("/lagoon/v1/generate", {"prompt": ""}).status, 400)
+            r = s.post("/lagoon/v1/generate", {"prompt": "ab", "max_tokens": 4, "echo_prompt_ids": True}).json()
+            self.assertEqual(len(r["prompt_ids"]), 2)
+            r = s.post("/v1/completions", {"prompt": "ab", "max_tokens": 4}).json()
+            self.assertEqual((r["usage"]["prompt_tokens"], r["usage"]["completion_tokens"]), (2, 4))
+            r = s.post("/infill", {"input_prefix": "ab", "input_suffix": "c", "n_predict": 4}).json()
+            self.assertEqual(r["tokens_evaluated"], 6)
+            self.assertEqual(len(s.post("/tokenize", {"content": "ab", "add_special": True}).json()["tokens"]), 2)
+            self.assertEqual(s.post(CHAT, chat()).status, 400)
+
     def test_choices_and_log_probabilities(self):
         with Server("plain") as s:
             r = s.post(CHAT, chat(max_tokens=300, n=3, logprobs=True, top_logprobs=4)).json()
