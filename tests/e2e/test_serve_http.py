@@ -192,6 +192,16 @@ class Keys(lib.Case):
             s.post("/v1/chat/completions", chat(max_tokens=300), {"x-api-key": KEY})
             s.wait_log(r"http done .*client=alice ")
 
+    def test_key_file(self):
+        """One key a line, blanks and comments aside, whatever the editor puts around them."""
+        path = os.path.join(lib.PLACE, "keys")
+        with open(path, "wb") as f:
+            f.write(b"\xef\xbb\xbffirst \r\n# mine\r\n\r\n  second#1\n\tlast")
+        with Server("plain", "--api-key-file", path) as s:
+            for key, status in (("first", 200), ("second#1", 200), ("last", 200), ("# mine", 401), ("second", 401)):
+                r = s.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})
+                self.assertEqual(r.status, status, key)
+
     def test_empty_key_file(self):
         path = os.path.join(lib.PLACE, "no-keys")
         open(path, "w", encoding="ascii").close()
