@@ -568,6 +568,18 @@ class Stop(lib.Case):
             self.assertEqual((done["level"], done["mod"], done["status"], done["dialect"]), ("info", "http", 200, "chat"))
             self.assertRegex(done["ts"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
+    def test_log_of_json_on_standard_error(self):
+        """Nothing else stands there."""
+        with Server("plain", "--log-format", "json", "--host", "0.0.0.0", "--log-content") as s:
+            s.post(CHAT, chat(max_tokens=300))
+            s.wait_log('"event":"done"')
+            s.signal()
+            s.wait()
+            rows = [json.loads(line) for line in s.log().splitlines()]
+            self.assertEqual([r["event"] for r in rows][:3], ["warning", "warning", "listening"])
+            self.assertIn("without an API key", rows[0]["note"])
+            self.assertEqual(rows[2]["url"], f"http://0.0.0.0:{s.port}")
+
     def test_log_of_odd_clients(self):
         """What a client says of itself is one value of a record, whatever it is."""
         home = os.path.join(lib.PLACE, "odd")
