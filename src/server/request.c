@@ -413,8 +413,13 @@ lg_status lg_request_model(const lg_service *s, const lg_json *body, lg_job *job
         known = lg_str_eqz(model, s->set->model_aliases.v[i]);
     if (known)
         return LG_OK;
-    (void)lg_api_fail(e, LG_API_NOT_FOUND, "model", "the model \"%.*s\" is not served here; this is \"%s\"",
-                      (int)(model.n < 64 ? model.n : 64), model.n ? model.p : "", s->model_id);
+    if (model.n > 0)
+        (void)lg_api_fail(e, LG_API_NOT_FOUND, "model",
+                          "the model \"%.*s\" is not served here; this is \"%s\"",
+                          (int)(model.n < 64 ? model.n : 64), model.p, s->model_id);
+    else
+        (void)lg_api_fail(e, LG_API_NOT_FOUND, "model",
+                          "model must name what is served here, which is \"%s\"", s->model_id);
     (void)snprintf(e->code, sizeof e->code, "model_not_found");
     if (strcmp(s->set->strict_status, "400") == 0) {
         e->status = 400;

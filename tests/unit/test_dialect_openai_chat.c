@@ -520,6 +520,7 @@ static void settings(void **state)
     assert_int_equal(lg_api_status(&r.error), 400);
     assert_string_equal(r.error.code, "model_mismatch");
     td_free(&r);
+    refuse("\"model\":null", "model", "model_mismatch", "model must name what is served here");
     take("\"model\":\"laguna-test\"", &r);
     td_free(&r);
     set->strict_status = "404";
