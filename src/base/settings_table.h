@@ -33,7 +33,7 @@
 #define LG_SHORTHANDS(X)                                                                                     \
     X("mini",     model, "mini", "the same as --model mini: the small demonstration model")                  \
     X("no-draft", draft, "none", "the same as --draft none: plain decoding")                                 \
-    X("no-tui",   tui,   "off",  "the same as --tui off: plain logs instead of the dashboard")
+    X("no-tui",   tui,   "off",  "the same as --tui off: plain logs")
 
 #define LG_SETTINGS(X)                                                                                       \
     X(model, model, str, 'm', NULL, "FILE|NAME", "s-2.1", "",                                                \
@@ -211,7 +211,7 @@
     X(logs, trace_max, size, 0, NULL, "SIZE", "1GB", "",                                                     \
       "most space of request traces; the oldest are removed", "")                                            \
     X(screen, tui, str, 0, NULL, "HOW", "auto", "auto|linear|off",                                           \
-      "dashboard; linear = plain lines for screen readers", "")                                              \
+      "a dashboard, in versions that have one; this one writes plain logs", "")                              \
     X(screen, color, str, 0, NULL, "WHEN", "auto", "auto|always|never",                                      \
       "colours on a terminal", "")                                                                           \
     X(screen, chat_history, bool, 0, NULL, "", "yes", "",                                                    \
