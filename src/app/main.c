@@ -225,6 +225,7 @@ int main(int argc, char **argv)
     hold_standard_descriptors();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN); // a file that may not grow is a write error like others
+    lg_app_name_lost_pages();
     rc = lg_app_stdout_judge(dispatch(&app, argc, argv));
     lg_app_die_as_told();
     return rc;

@@ -3,11 +3,13 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
+import unittest
 
 import lib
 from web import Server, chat, frames
@@ -282,6 +284,17 @@ class Engine(lib.Case):
             self.assertEqual(s.ask("GET", "/health").status, 200)
             self.assertEqual(s.post(CHAT, chat(max_tokens=300)).status, 200)
             self.assertNotIn(" error ", s.log())
+
+    @unittest.skipIf(lib.sanitized(), "a sanitizer takes the signal")
+    def test_a_model_that_is_cut_while_it_is_served(self):
+        path = os.path.join(lib.PLACE, "cut.gguf")
+        shutil.copy(lib.model("plain"), path)
+        with Server(path) as s:
+            os.truncate(path, 4096)
+            with s.client() as c:
+                c.request("POST", CHAT, chat())
+                self.assertEqual(s.wait(), -signal.SIGBUS)
+            self.assertEqual(s.log().count("(SIGBUS): a model must not be overwritten"), 1)
 
     def test_a_vocabulary_without_a_begin_token(self):
         """As other converters write them: raw prompts go without, and an empty one is refused."""
