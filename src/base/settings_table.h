@@ -37,7 +37,7 @@
 
 #define LG_SETTINGS(X)                                                                                       \
     X(model, model, str, 'm', NULL, "FILE|NAME", "s-2.1", "",                                                \
-      "GGUF file (of a split one, the first part), or s-2.1, xs-2.1, mini",                                  \
+      "GGUF file (of a split one, any part), or s-2.1, xs-2.1, mini",                                        \
       "Set it to the file or model that you use most.")                                                      \
     X(model, models, str, 0, NULL, "DIR", "", "",                                                            \
       "folder that is searched first for a model NAME",                                                      \
