@@ -88,6 +88,29 @@ void lg_app_tidy_terminal_at_death(void)
     (void)sigaction(SIGHUP, &sa, NULL);
 }
 
+/* Runs in a signal handler. Weights are read from the file's own pages: a model that is replaced in place, or
+ * a disk that fails, is noticed by nothing else. */
+static void on_lost_pages(int sig)
+{
+    static const char text[] =
+        "lagoon: a mapped file changed or could not be read (SIGBUS): a model must not be "
+        "overwritten while it is in use\n";
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&said))
+        (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    (void)signal(sig, SIG_DFL);
+    (void)raise(sig);
+}
+
+void lg_app_name_lost_pages(void)
+{
+    struct sigaction sa = {.sa_handler = on_lost_pages};
+
+    (void)sigemptyset(&sa.sa_mask);
+    (void)sigaction(SIGBUS, &sa, NULL);
+}
+
 void lg_app_die_as_told(void)
 {
     if (told == 0)

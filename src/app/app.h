@@ -91,6 +91,9 @@ void lg_app_catch_interrupt(lg_app *app, int presses);
 void lg_app_catch_termination(lg_app *app);
 /* For chat at a terminal that knows escapes: after SIGTERM or SIGHUP it is as it was before. */
 void lg_app_tidy_terminal_at_death(void);
+/* From here on SIGBUS says in one line what it means here (the model's file was overwritten) before it ends
+ * the process. */
+void lg_app_name_lost_pages(void);
 /* For main: after such a signal, end by it; else nothing. */
 void lg_app_die_as_told(void);
 bool lg_app_interrupted(const lg_app *app);

@@ -62,6 +62,24 @@ static void print_text(lg_str text)
         (void)fputc('\n', stderr);
 }
 
+static bool is_text(lg_str s)
+{
+    for (size_t i = 0; i < s.n;) {
+        int32_t cp;
+
+        i += (size_t)lg_utf8_step(s.p + i, s.n - i, &cp);
+        if (cp <= 0)
+            return false;
+    }
+    return true;
+}
+
+static void not_text(const char *path, lg_err *err)
+{
+    (void)lg_err_subject(err, "%s", path);
+    (void)LG_FAIL(err, LG_E_INPUT, "is not UTF-8 text");
+}
+
 /* --- the conversation --- */
 
 static void do_quit(lg_console *c, lg_str arg)
@@ -78,18 +96,16 @@ static void do_system(lg_console *c, lg_str arg)
     size_t n = 0;
 
     if (arg.n == 0) {
-        lg_console_say(c, "%s", c->talk.system ? c->talk.system : "(the model's own)");
+        print_text(lg_str_of(c->talk.system ? c->talk.system : "(the model's own)"));
         return;
     }
     if (arg.p[0] == '@') {
         (void)snprintf(path, sizeof path, "%.*s", (int)arg.n - 1, arg.p + 1);
-        if (lg_read_all(path, READ_MAX, &text, &n, &err) != LG_OK) {
-            lg_console_error(c, &err);
-            return;
-        }
+        if (lg_read_all(path, READ_MAX, &text, &n, &err) == LG_OK && !is_text((lg_str){text, n}))
+            not_text(path, &err);
         arg = (lg_str){text, n};
     }
-    if (lg_talk_set_system(&c->talk, arg, &err) != LG_OK)
+    if (err.code != LG_OK || lg_talk_set_system(&c->talk, arg, &err) != LG_OK)
         lg_console_error(c, &err);
     free(text);
 }
@@ -217,18 +233,6 @@ static lg_str lines_of(lg_str text, int64_t first, int64_t last)
     return begin < at ? (lg_str){text.p + begin, at - begin} : (lg_str){text.p, 0};
 }
 
-static bool is_text(lg_str s)
-{
-    for (size_t i = 0; i < s.n;) {
-        int32_t cp;
-
-        i += (size_t)lg_utf8_step(s.p + i, s.n - i, &cp);
-        if (cp <= 0)
-            return false;
-    }
-    return true;
-}
-
 /* A fence longer than any run of backquotes in the text. */
 static void add_fenced(lg_buf *b, const char *name, lg_str text)
 {
@@ -255,8 +259,6 @@ static bool consent(lg_console *c, const char *path, size_t tokens)
 {
     int64_t ctx = lg_engine_plan(c->talk.engine)->ctx;
     lg_figure f;
-    lg_buf yes;
-    bool ok;
 
     if ((int64_t)tokens * 4 <= ctx)
         return true;
@@ -266,11 +268,7 @@ static bool consent(lg_console *c, const char *path, size_t tokens)
         fail(c, "/read: not added");
         return false;
     }
-    lg_buf_init(&yes, 1024);
-    ok = lg_input_get(c->input, "add it? [y/N] ", &yes, NULL) == LG_INPUT_TEXT && yes.n > 0 &&
-         (yes.p[0] == 'y' || yes.p[0] == 'Y');
-    lg_buf_free(&yes);
-    return ok;
+    return lg_input_yes(c->input, "add it? [y/N] ");
 }
 
 static void read_one(lg_console *c, lg_str word)
@@ -291,8 +289,7 @@ static void read_one(lg_console *c, lg_str word)
         goto out;
     part = lines_of((lg_str){text, n}, first, last);
     if (!is_text(part)) {
-        (void)lg_err_subject(&err, "%s", path);
-        (void)LG_FAIL(&err, LG_E_INPUT, "is not UTF-8 text");
+        not_text(path, &err);
         goto out;
     }
     if (part.n == 0) {
@@ -441,21 +438,30 @@ static void do_copy(lg_console *c, lg_str arg)
     lg_console_say(c, "copied, if the terminal allows it");
 }
 
-/* Run `shell` with `arg` as $1 and wait. */
+/* Run `shell` with `arg` as $1 and wait. The terminal is the program's meanwhile, and so are Ctrl-C and
+ * Ctrl-\: three of them in a pager are no wish to leave the chat. */
 static void run_shell(lg_console *c, const char *shell, const char *arg)
 {
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
     int status = 0;
     pid_t pid;
 
     (void)fflush(NULL);
+    (void)sigaction(SIGINT, &ignore, &interrupt);
+    (void)sigaction(SIGQUIT, &ignore, &quit);
     pid = fork();
     if (pid == 0) {
+        (void)signal(SIGINT, SIG_DFL);
+        (void)sigaction(SIGQUIT, &quit, NULL);
         (void)signal(SIGPIPE, SIG_DFL);
+        (void)signal(SIGXFSZ, SIG_DFL);
         (void)execl("/bin/sh", "sh", "-c", shell, "sh", arg, (char *)NULL);
         _exit(127);
     }
     if (pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail(c, "the program did not end well");
+    (void)sigaction(SIGINT, &interrupt, NULL);
+    (void)sigaction(SIGQUIT, &quit, NULL);
 }
 
 /* A file of our own with this text; its name goes to `path`. */
@@ -609,6 +615,9 @@ static void do_set(lg_console *c, lg_str arg)
                       near ? "'?" : "; /set alone lists them");
     } else if (!good || arg.n > 0) {
         (void)LG_FAIL(&err, LG_E_INPUT, "/set %.*s wants one number", (int)key.n, key.p);
+    } else if (changed.max_think >= 0 && changed.min_think > changed.max_think) {
+        (void)LG_FAIL(&err, LG_E_INPUT, "/set: min_think %" PRId64 " is more than max_think %" PRId64,
+                      changed.min_think, changed.max_think);
     } else if (lg_sampling_check(&changed.sampling, &err) == LG_OK) {
         c->talk.asking = changed;
         return;

@@ -41,7 +41,7 @@ static bool state_dir(const char *sub, char *out)
     const char *state = lg_env(LG_ENV_XDG_STATE_HOME), *home = lg_env(LG_ENV_HOME);
     int n;
 
-    if (state)
+    if (state && state[0] == '/') // a relative one is to be ignored, says its specification
         n = snprintf(out, LG_PATH_BYTES, "%s/lagoon%s", state, sub);
     else if (home)
         n = snprintf(out, LG_PATH_BYTES, "%s/.local/state/lagoon%s", home, sub);
@@ -174,6 +174,7 @@ static void put_markdown(const lg_talk *t, lg_buf *b)
 
 lg_status lg_chat_save(const lg_talk *t, const char *path, lg_err *err)
 {
+    mode_t mask = umask(077); // what was said is its owner's, from the first byte on
     lg_buf b;
     lg_status st;
 
@@ -181,8 +182,9 @@ lg_status lg_chat_save(const lg_talk *t, const char *path, lg_err *err)
     put_saved(t, &b);
     st = write_file(path, &b, err);
     lg_buf_free(&b);
+    (void)umask(mask);
     if (st == LG_OK)
-        (void)chmod(path, 0600); // what was said is its owner's
+        (void)chmod(path, 0600); // a file that was there had its mode
     return st;
 }
 

@@ -102,6 +102,12 @@ static lg_input *self(EditLine *el)
     return in;
 }
 
+static void show_brackets(const lg_input *in, bool on)
+{
+    if (in->p.escapes)
+        (void)fputs(on ? "\033[?2004h" : "\033[?2004l", in->out);
+}
+
 static wchar_t *prompt_of(EditLine *el)
 {
     return self(el)->prompt;
@@ -157,10 +163,15 @@ static unsigned char key_interrupt(EditLine *el, wint_t c)
 
 static unsigned char key_suspend(EditLine *el, wint_t c)
 {
+    const lg_input *in = self(el);
+
     (void)c;
+    show_brackets(in, false); // for whoever has the terminal meanwhile
+    (void)fflush(in->out);
     (void)el_wset(el, EL_PREP_TERM, 0);
     (void)kill(0, SIGTSTP);
     (void)el_wset(el, EL_PREP_TERM, 1);
+    show_brackets(in, true);
     return CC_REDISPLAY;
 }
 
@@ -538,42 +549,61 @@ static void remember(lg_input *in, const wchar_t *line, size_t n)
         (void)history_w(in->history, &ev, H_SAVE, in->history_path);
 }
 
+/* What is typed until Enter, without it. NULL at the end. */
+static const wchar_t *edit(lg_input *in, const char *prompt, size_t *n)
+{
+    const wchar_t *line;
+    int got = 0;
+
+    (void)swprintf(in->prompt, sizeof in->prompt / sizeof in->prompt[0], L"%s", prompt);
+    memset(in->interrupt_us, 0, sizeof in->interrupt_us);
+    el_resize(in->el);
+    // libedit would do it after showing the prompt, and lose what is typed in between
+    (void)el_wset(in->el, EL_PREP_TERM, 1);
+    show_brackets(in, true);
+    line = el_wgets(in->el, &got);
+    show_brackets(in, false);
+    (void)fflush(in->out);
+    if (!line || got <= 0)
+        return NULL;
+    *n = (size_t)got - (line[got - 1] == L'\n');
+    return line;
+}
+
+bool lg_input_yes(lg_input *in, const char *question)
+{
+    size_t n = 0;
+    const wchar_t *line = in->el ? edit(in, question, &n) : NULL;
+
+    return line && n > 0 && (line[0] == L'y' || line[0] == L'Y');
+}
+
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err)
 {
     const wchar_t *line;
     lg_buf typed;
-    int n = 0;
+    size_t n = 0;
 
     lg_buf_clear(out);
     if (!in->el)
         return get_line(in, out, err);
-    (void)swprintf(in->prompt, sizeof in->prompt / sizeof in->prompt[0], L"%s", prompt);
+    if (in->leave) // at a question
+        return LG_INPUT_LEAVE;
     if (!in->again) {
         forget_pastes(in);
         in->pasted = false;
     }
     in->again = false;
-    memset(in->interrupt_us, 0, sizeof in->interrupt_us);
     if (in->preset)
         el_wpush(in->el, KEY_PRESET);
-    el_resize(in->el);
-    // libedit would do it after showing the prompt, and lose what is typed in between
-    (void)el_wset(in->el, EL_PREP_TERM, 1);
-    if (in->p.escapes)
-        (void)fputs("\033[?2004h", in->out);
-    line = el_wgets(in->el, &n);
-    if (in->p.escapes)
-        (void)fputs("\033[?2004l", in->out);
-    (void)fflush(in->out);
+    line = edit(in, prompt, &n);
     if (in->leave)
         return LG_INPUT_LEAVE;
-    if (!line || n <= 0)
+    if (!line)
         return LG_INPUT_END;
-    if (line[n - 1] == L'\n')
-        n--;
-    remember(in, line, (size_t)n);
+    remember(in, line, n);
     lg_buf_init(&typed, LG_INPUT_MAX);
-    narrow(line, (size_t)n, &typed);
+    narrow(line, n, &typed);
     expand(in, lg_buf_str(&typed), out);
     if (typed.failed || out->failed) {
         lg_buf_free(&typed);

@@ -40,6 +40,9 @@ void lg_input_close(lg_input *in);
 /* The next message into `out` (cleared first), without the newline that sent it; it is in the history's file
  * when this returns. */
 lg_input_kind lg_input_get(lg_input *in, const char *prompt, lg_buf *out, lg_err *err);
+/* Whether a person answers the question with yes. It is no message: neither the history nor lg_input_again
+ * know it. In a pipe nobody is asked. */
+bool lg_input_yes(lg_input *in, const char *question);
 /* What the editor holds when it opens next time: a text, or the last message as it was typed. Nothing in a
  * pipe. */
 void lg_input_preset(lg_input *in, lg_str text);

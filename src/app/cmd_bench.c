@@ -416,6 +416,9 @@ static int run(lg_app *app)
         rc = lg_app_usage("%s", err.msg);
     else if (o->prompt == 0 && o->gen == 0)
         rc = lg_app_usage("--prompt 0 and --gen 0 leave nothing to measure");
+    else if (o->synthetic && app->set.from[LG_SET_model].source == LG_FROM_FLAG)
+        rc = lg_app_usage("bench measures one model; --synthetic %s and --model %s are two", o->synthetic,
+                          app->set.model);
     else if (o->layers > 0 && !o->synthetic)
         rc = lg_app_usage("--layers belongs to --synthetic");
     else if (o->with_drafter && !o->synthetic)

@@ -131,10 +131,11 @@ static lg_status ask_scratch(lg_talk *t, lg_talk_end *end, lg_err *err)
     lg_console *c = (lg_console *)((char *)t - offsetof(lg_console, talk));
     lg_status st = lg_talk_ask(t, lg_buf_str(&c->scratch), end, err);
 
-    // a message that was not asked is back in the editor, and what /read added stays for it
-    if (st == LG_OK && *end == LG_TALK_UNASKED)
+    // a message that was not asked is back in the editor, and what /read added stays for it; one that cannot
+    // be asked is there, too, but without: it may be what made it too long
+    if (st != LG_OK || *end == LG_TALK_UNASKED)
         lg_input_again(c->input);
-    else
+    if (st != LG_OK || *end != LG_TALK_UNASKED)
         lg_buf_clear(&c->attached);
     return st;
 }

@@ -73,7 +73,7 @@ static lg_status on_rows(void *ctx, size_t first, size_t n, lg_err *err)
         LG_TRY(lg_engine_logits(j->e, (int)i, &row, err));
         double nll = nll_of(row, vocab, j->ids.p[next]);
         if (!isfinite(nll))
-            return LG_FAIL(err, LG_E_DEVICE, "the logits after token %zu are not finite", next - 1);
+            return LG_FAIL(err, LG_E_INTERNAL, "the logits after token %zu are not finite", next - 1);
         j->sum += nll;
         j->sum_squares += nll * nll;
         j->n++;

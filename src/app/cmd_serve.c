@@ -96,19 +96,50 @@ static void served_id(const lg_app *app, char *out, size_t n)
     (void)snprintf(out, n, "%.*s", (int)len, file);
 }
 
+/* Where standard error is a log of JSON, all that stands on it is. */
+static bool only_records(const lg_settings *set)
+{
+    return !*set->log_file && strcmp(set->log_format, "json") == 0;
+}
+
+static void warn(const lg_app *app, const char *text)
+{
+    if (only_records(&app->set))
+        LG_WARN("server", "warning", "%s", text);
+    else
+        lg_app_say("warning: %s", text);
+}
+
 static void warn_about_reach(const lg_app *app)
 {
     const char *host = app->set.host;
     bool loopback =
         strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0;
+    char text[512];
 
+    (void)snprintf(text, sizeof text,
+                   "listening on %s without an API key: whoever reaches this port can use the model; set "
+                   "api_key",
+                   host);
     if (!loopback && app->set.api_key.n == 0 && !*app->set.api_key_file)
-        lg_app_say(
-            "warning: listening on %s without an API key: whoever reaches this port can use the model; set "
-            "api_key",
-            host);
+        warn(app, text);
     if (app->set.log_content)
-        lg_app_say("warning: log_content is on: prompts and answers are written into the log");
+        warn(app, "log_content is on: prompts and answers are written into the log");
+}
+
+static void tell_address(const lg_app *app, const lg_server *s, const char *id)
+{
+    bool six = strchr(app->set.host, ':') != NULL;
+    char url[512], value[LG_LOG_VALUE], model[LG_LOG_VALUE];
+
+    (void)snprintf(url, sizeof url, "%s://%s%s%s:%d", lg_server_tls(s) ? "https" : "http", six ? "[" : "",
+                   app->set.host, six ? "]" : "", lg_server_port(s));
+    if (*app->set.log_file || only_records(&app->set))
+        LG_INFO("server", "listening", "url=%s model=%s",
+                lg_log_value(lg_str_of(url), value, sizeof value),
+                lg_log_value(lg_str_of(id), model, sizeof model));
+    if (!only_records(&app->set))
+        lg_app_say("%s on %s", id, url);
 }
 
 static int serve(lg_app *app, const char *id, const lg_engine_params *engine, lg_err *err)
@@ -120,9 +151,7 @@ static int serve(lg_app *app, const char *id, const lg_engine_params *engine, lg
     if (lg_server_open(&p, &s, err) != LG_OK)
         return lg_app_fail(err);
     warn_about_reach(app);
-    lg_app_say("%s on %s://%s%s%s:%d", id, lg_server_tls(s) ? "https" : "http",
-               strchr(app->set.host, ':') ? "[" : "", app->set.host, strchr(app->set.host, ':') ? "]" : "",
-               lg_server_port(s));
+    tell_address(app, s, id);
     end = lg_server_run(s, signal_pipe[0], err);
     if (end == LG_SERVER_UNLOADED) // nobody waits for the rest of a model that is not wanted any more
         _exit(n_signals > 1 ? LG_EXIT_INTERRUPTED : LG_EXIT_OK);

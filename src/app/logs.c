@@ -1,6 +1,7 @@
 /*
  * app/logs: see logs.h. A record comes as the text line that base/log made; JSON is made from it, since
- * values are written as key=value with quotes around those that hold blanks.
+ * values are written as key=value, those from outside as lg_log_value has them. Words of prose become one
+ * note.
  */
 #include "app/logs.h"
 
@@ -44,6 +45,8 @@ static lg_str next_word(lg_str *rest)
     while (i < rest->n && (quoted || rest->p[i] != ' ')) {
         if (rest->p[i] == '"')
             quoted = !quoted;
+        else if (quoted && rest->p[i] == '\\' && i + 1 < rest->n)
+            i++;
         i++;
     }
     w = (lg_str){rest->p, i};
@@ -52,22 +55,48 @@ static lg_str next_word(lg_str *rest)
     return w;
 }
 
+// What lg_log_value put into quotes.
+static void add_unquoted(lg_str v, lg_buf *out)
+{
+    lg_buf b;
+
+    lg_buf_init(&b, LINE_BYTES);
+    for (size_t i = 0; i < v.n; i++) {
+        i += v.p[i] == '\\' && i + 1 < v.n;
+        (void)lg_buf_addc(&b, v.p[i]);
+    }
+    (void)lg_json_quote(lg_buf_str(&b), out);
+    lg_buf_free(&b);
+}
+
 static void add_value(lg_str v, lg_buf *out)
 {
     double number;
 
     if (v.n >= 2 && v.p[0] == '"' && v.p[v.n - 1] == '"')
-        (void)lg_json_quote((lg_str){v.p + 1, v.n - 2}, out);
+        add_unquoted((lg_str){v.p + 1, v.n - 2}, out);
     else if (lg_str_f64(v, &number))
         (void)lg_json_number(v, out);
     else
         (void)lg_json_quote(v, out);
 }
 
+// Bytes of the key of a key=value; 0: a word of prose.
+static size_t key_of(lg_str w)
+{
+    size_t n = 0;
+
+    while (n < w.n && ((w.p[n] >= 'a' && w.p[n] <= 'z') || (w.p[n] >= '0' && w.p[n] <= '9') || w.p[n] == '_'))
+        n++;
+    return n < w.n && w.p[n] == '=' ? n : 0;
+}
+
 void lg_logs_json(lg_str line, const char *ts, lg_buf *out)
 {
     static const char *const first[] = {"level", "mod", "event"};
+    lg_buf note;
 
+    lg_buf_init(&note, LINE_BYTES);
     (void)next_word(&line); // the time of day
     (void)lg_buf_addf(out, "{\"ts\":\"%s\"", ts);
     for (int i = 0; i < 3; i++) {
@@ -76,20 +105,26 @@ void lg_logs_json(lg_str line, const char *ts, lg_buf *out)
     }
     while (line.n > 0) {
         lg_str w = next_word(&line);
-        const char *eq = memchr(w.p, '=', w.n);
+        size_t key = key_of(w);
 
         if (w.n == 0)
             break;
-        (void)lg_buf_addc(out, ',');
-        if (!eq) { // a word of prose
-            (void)lg_buf_addz(out, "\"note\":");
-            (void)lg_json_quote(w, out);
+        if (key == 0) {
+            if (note.n > 0)
+                (void)lg_buf_addc(&note, ' ');
+            (void)lg_buf_adds(&note, w);
             continue;
         }
-        (void)lg_json_quote((lg_str){w.p, (size_t)(eq - w.p)}, out);
+        (void)lg_buf_addc(out, ',');
+        (void)lg_json_quote((lg_str){w.p, key}, out);
         (void)lg_buf_addc(out, ':');
-        add_value((lg_str){eq + 1, w.n - (size_t)(eq - w.p) - 1}, out);
+        add_value((lg_str){w.p + key + 1, w.n - key - 1}, out);
     }
+    if (note.n > 0) {
+        (void)lg_buf_addz(out, ",\"note\":");
+        (void)lg_json_quote(lg_buf_str(&note), out);
+    }
+    lg_buf_free(&note);
     (void)lg_buf_addc(out, '}');
 }
 

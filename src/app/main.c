@@ -30,6 +30,16 @@ LG_ABSENT_COMMANDS(LG_ABSENT_DEFINE)
 static const lg_cmd *const commands[] = {LG_COMMANDS(LG_COMMAND_ROW) LG_ABSENT_COMMANDS(LG_ABSENT_ROW)};
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
+/* Whether some command of this version does anything with a setting. */
+static bool is_used(lg_setting_id id)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        for (const lg_setting_id *s = commands[i]->words.settings; s && *s != LG_SET_END; s++)
+            if (*s == id)
+                return true;
+    return false;
+}
+
 static void print_version(void)
 {
     printf("lagoon %s (commit %s)\ndevices: %s\n", LG_VERSION, LG_COMMIT, lg_backend_list());
@@ -47,7 +57,7 @@ static void print_commands(void)
             printf(" %s", commands[i]->words.name);
     printf(
         "\n\n'lagoon COMMAND --help' lists a command's flags; 'lagoon --version' says what this build contains;\n"
-        "'lagoon --init' writes an annotated configuration file.\n"
+        "'lagoon --init' writes an annotated configuration file ('--init --stdout' prints it).\n"
         "Exit status: 0 done, 1 the work failed, 2 the words were wrong, 130 interrupted.\n");
 }
 
@@ -94,6 +104,15 @@ static void set_log_level(const lg_app *app)
         lg_log_set_level(LG_LOG_OFF);
 }
 
+/* A line of lagoon.conf that changes nothing is no error: it may be there for another version. */
+static void warn_about_idle_settings(const lg_settings *set)
+{
+    for (int i = 0; i < LG_N_SETTINGS; i++)
+        if (set->from[i].source == LG_FROM_FILE && !is_used((lg_setting_id)i))
+            lg_app_say("lagoon.conf:%d: %s does nothing in this version", set->from[i].line,
+                       lg_setting_name((lg_setting_id)i));
+}
+
 /* Read the words of app->cmd and run it. argv[0] is the command's name. */
 static int run_command(lg_app *app, int argc, char **argv)
 {
@@ -123,6 +142,8 @@ static int run_command(lg_app *app, int argc, char **argv)
     set_log_level(app);
     for (int i = 0; i < app->words.n_warning && !app->common.quiet; i++)
         lg_app_say("%s", app->words.warning[i]);
+    if (app->cmd == &lg_cmd_serve && !app->common.quiet)
+        warn_about_idle_settings(&app->set);
     rc = app->cmd->run(app);
 out:
     lg_settings_free(&app->set);
@@ -130,13 +151,25 @@ out:
     return rc;
 }
 
-/* lagoon --init */
-static int write_config(void)
+/* lagoon --init: the annotated file, with the settings that this version has. */
+static int write_config(bool to_stdout)
 {
+    lg_setting_id ids[LG_N_SETTINGS + 1];
     char path[4096];
     lg_err err = {0};
+    lg_buf text;
+    int n = 0;
 
-    if (lg_settings_init(NULL, path, sizeof path, &err) != LG_OK)
+    for (int i = 0; i < LG_N_SETTINGS; i++)
+        if (is_used((lg_setting_id)i))
+            ids[n++] = (lg_setting_id)i;
+    ids[n] = LG_SET_END;
+    if (to_stdout) {
+        lg_buf_init(&text, 1 << 20);
+        lg_settings_template(ids, &text);
+        return lg_app_print(&text, "the file", &err) == LG_OK ? LG_EXIT_OK : lg_app_fail(&err);
+    }
+    if (lg_settings_init(ids, path, sizeof path, &err) != LG_OK)
         return lg_app_fail(&err);
     printf("%s\n", path);
     return LG_EXIT_OK;
@@ -154,8 +187,12 @@ static int dispatch(lg_app *app, int argc, char **argv)
         print_version();
         return LG_EXIT_OK;
     }
-    if (strcmp(word, "--init") == 0)
-        return argc > 2 ? lg_app_usage("--init stands alone") : write_config();
+    if (strcmp(word, "--init") == 0) {
+        bool to_stdout = argc == 3 && strcmp(argv[2], "--stdout") == 0;
+
+        return argc > 2 && !to_stdout ? lg_app_usage("--init stands alone, or before --stdout")
+                                      : write_config(to_stdout);
+    }
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i]->words.name) != 0)
             continue;
@@ -187,6 +224,8 @@ int main(int argc, char **argv)
 
     hold_standard_descriptors();
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); // a file that may not grow is a write error like others
+    lg_app_name_lost_pages();
     rc = lg_app_stdout_judge(dispatch(&app, argc, argv));
     lg_app_die_as_told();
     return rc;

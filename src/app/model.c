@@ -160,9 +160,9 @@ static lg_status missing(const lg_app *app, const model_name *m, lg_err *err)
     (void)lg_err_subject(err, "model %s", m->name);
     if (strcmp(m->name, "mini") == 0)
         return LG_FAIL(err, LG_E_IO,
-                       "mini.gguf is neither beside the program (../share/lagoon/models, ../models)%s%s; "
+                       "mini.gguf is not %s%s%sbeside the program (../share/lagoon/models, ../models); "
                        "name a file with -m FILE",
-                       *app->set.models ? " nor in " : "", app->set.models);
+                       *app->set.models ? "in " : "", app->set.models, *app->set.models ? ", nor " : "");
     (void)hub_dir(hub);
     return LG_FAIL(err, LG_E_IO,
                    "is not here (looked for %s in %s%s%s); name a file with -m FILE, or use --mini", m->file,

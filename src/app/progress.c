@@ -8,6 +8,7 @@
 
 #include "app/figures.h"
 #include "base/clock.h"
+#include "base/str.h"
 
 enum {
     FIRST_US = 1000 * 1000,     /* work shorter than this shows nothing */
@@ -19,8 +20,31 @@ enum {
 
 void lg_bar_start(lg_bar *b, const char *what, lg_bar_unit unit, const char *color, bool quiet)
 {
+    size_t n = strlen(what), w = 0;
+
     *b = (lg_bar){.unit = unit, .quiet = quiet, .term = lg_term_of(stderr, color), .start_us = lg_now_us()};
-    (void)snprintf(b->what, sizeof b->what, "%s", what);
+    for (size_t i = 0; i < n;) { // whole characters; what could drive the terminal becomes '?'
+        int32_t cp;
+        size_t len = (size_t)lg_utf8_step(what + i, n - i, &cp);
+        bool plain = cp >= 0x20 && (cp < 0x7F || cp >= 0xA0);
+
+        if (w + (plain ? len : 1) >= sizeof b->what)
+            break;
+        memcpy(b->what + w, plain ? what + i : "?", plain ? len : 1);
+        w += plain ? len : 1;
+        i += len;
+    }
+}
+
+/* Bytes of the first `columns` characters at most, and how many characters that are. */
+static size_t first_columns(const char *s, int columns, int *got)
+{
+    size_t n = strlen(s), at = 0;
+    int32_t cp;
+
+    for (*got = 0; at < n && *got < columns; (*got)++)
+        at += (size_t)lg_utf8_step(s + at, n - at, &cp);
+    return at;
 }
 
 static const char *amount(const lg_bar *b, lg_figure *f, uint64_t n)
@@ -79,7 +103,7 @@ void lg_bar_line(const lg_bar *b, uint64_t now_us, int width, char *out, size_t 
     char bar[CELLS_MAX * 3 + 1], part[2 * LG_FIGURE_BYTES + 8], speed[LG_FIGURE_BYTES + 8] = "", tail[160];
     double share = b->total ? (double)b->done / (double)b->total : 0;
     double r = rate(b, now_us);
-    int room;
+    int room, named;
 
     if (b->unit == LG_BAR_BYTES)
         (void)snprintf(speed, sizeof speed, "  %s/s", lg_fig_bytes(&f, r));
@@ -88,16 +112,16 @@ void lg_bar_line(const lg_bar *b, uint64_t now_us, int width, char *out, size_t 
     part_of(b, part, sizeof part);
     (void)snprintf(tail, sizeof tail, " %3.0f %%  %s%s  ETA %s", share * 100, part, speed,
                    lg_fig_time(&f, r > 0 ? (double)(b->total - b->done) / r : -1));
-    room = width - 1 - (int)strlen(b->what) - 2 - (int)strlen(tail);
+    (void)first_columns(b->what, width, &named);
+    room = width - 1 - named - 2 - (int)strlen(tail);
     if (room > CELLS_MAX)
         room = CELLS_MAX;
     bar[0] = '\0';
     if (room >= 8)
         cells(bar, room, share, b->term.utf8);
     (void)snprintf(out, n, "%s  %s%s", b->what, bar, tail);
-    // without a bar the line is ASCII, so a cut is a cut
-    if (room < 8 && (size_t)(width - 1) < n)
-        out[width - 1] = '\0';
+    if (room < 8)
+        out[first_columns(out, width - 1, &named)] = '\0';
 }
 
 void lg_bar_update(lg_bar *b, uint64_t done, uint64_t total)

@@ -167,12 +167,14 @@ static lg_status run(lg_talk *t, bool go_on, lg_talk_end *end, lg_err *err)
     return LG_OK;
 }
 
-static void mark_end(lg_talk *t)
+/* thinking: whether the answer began, or went on, inside its thinking; nothing may have come of it yet. */
+static void mark_end(lg_talk *t, bool thinking)
 {
     lg_talk_msg *m = &t->msg[t->n_msg - 1];
 
     m->stopped = t->turn.stats.end == LG_END_CANCELLED || t->turn.stats.end == LG_END_LENGTH;
-    m->open_thought = m->stopped && t->show.now == LG_SHOW_THINKING;
+    m->open_thought = m->stopped && (t->show.now == LG_SHOW_THINKING ||
+                                     (t->show.now == LG_SHOW_NOTHING && thinking));
 }
 
 static lg_str thoughts(const lg_talk *t)
@@ -186,7 +188,7 @@ lg_status lg_talk_answer(lg_talk *t, lg_talk_end *end, lg_err *err)
     if (*end == LG_TALK_UNASKED)
         return LG_OK;
     LG_TRY(lg_talk_add(t, LG_ROLE_ASSISTANT, lg_buf_str(&t->show.content), thoughts(t), err));
-    mark_end(t);
+    mark_end(t, false);
     return LG_OK;
 }
 
@@ -220,10 +222,13 @@ static char *joined(const char *text, size_t n, lg_str more, size_t *out)
 lg_status lg_talk_go_on(lg_talk *t, lg_talk_end *end, lg_err *err)
 {
     lg_talk_msg *m = &t->msg[t->n_msg - 1];
+    bool thinking = m->open_thought;
     char *text, *thought;
     size_t n_text, n_thought = 0;
 
     LG_TRY(run(t, true, end, err));
+    if (*end == LG_TALK_UNASKED)
+        return LG_OK;
     text = joined(m->text, m->n_text, lg_buf_str(&t->show.content), &n_text);
     thought = m->thought || t->show.reasoning.n > 0
                   ? joined(m->thought, m->n_thought, lg_buf_str(&t->show.reasoning), &n_thought)
@@ -235,7 +240,7 @@ lg_status lg_talk_go_on(lg_talk *t, lg_talk_end *end, lg_err *err)
     free_msg(m);
     *m = (lg_talk_msg){.role = LG_ROLE_ASSISTANT, .text = text, .n_text = n_text, .thought = thought,
                        .n_thought = n_thought};
-    mark_end(t);
+    mark_end(t, thinking);
     return LG_OK;
 }
 

@@ -48,7 +48,7 @@ const lg_talk_msg *lg_talk_last(const lg_talk *t, lg_role role); /* may be NULL 
 LG_NODISCARD lg_status lg_talk_ask(lg_talk *t, lg_str text, lg_talk_end *end, lg_err *err);
 /* Answer the last message, which is the user's. On failure and when unasked nothing is added. */
 LG_NODISCARD lg_status lg_talk_answer(lg_talk *t, lg_talk_end *end, lg_err *err);
-/* Go on with the last message, which is a stopped answer. */
+/* Go on with the last message, which is a stopped answer. On failure and when unasked it stays as it is. */
 LG_NODISCARD lg_status lg_talk_go_on(lg_talk *t, lg_talk_end *end, lg_err *err);
 /* The prompt as it would be sent now, as text. */
 LG_NODISCARD lg_status lg_talk_prompt(const lg_talk *t, lg_buf *out, lg_err *err);

@@ -33,6 +33,7 @@ typedef enum lg_status {
     LG_E_LIMIT,       /* a configured limit was reached */
     LG_E_DEVICE,      /* an accelerator failed */
     LG_E_CANCELLED,   /* somebody asked for the work to stop */
+    LG_E_INTERNAL,    /* a result that cannot be: a fault of ours, or of the model's numbers */
 } lg_status;
 
 typedef struct lg_err {

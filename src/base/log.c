@@ -18,8 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/str.h"
-
 enum {
     LINE_MAX_BYTES = 1024,
     PATIENCE_MS = 200, // with a pipe or a terminal that takes nothing, before records are left out
@@ -63,6 +61,40 @@ static size_t clean(char *s, size_t n)
         i += (size_t)len;
     }
     return n;
+}
+
+static bool is_plain(lg_str s)
+{
+    double number;
+
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] <= ' ' || s.p[i] == '"' || s.p[i] == '\\')
+            return false;
+    return s.n > 0 && !lg_str_f64(s, &number);
+}
+
+const char *lg_log_value(lg_str text, char *out, size_t n)
+{
+    bool quoted = !is_plain(text);
+    size_t w = quoted, i = 0;
+
+    LG_ASSERT(n > 4);
+    out[0] = '"';
+    for (; i < text.n; i++) {
+        bool mark = text.p[i] == '"' || text.p[i] == '\\';
+
+        if (w + mark + quoted + 2 > n)
+            break;
+        if (mark)
+            out[w++] = '\\';
+        out[w++] = (unsigned char)text.p[i] < ' ' ? '?' : text.p[i]; // a NUL would end it
+    }
+    if (i < text.n)
+        w = quoted + lg_utf8_complete(out + quoted, w - quoted);
+    if (quoted)
+        out[w++] = '"';
+    out[w] = 0;
+    return out;
 }
 
 static size_t prefix(char *out, size_t size, lg_log_level level, const char *area, const char *event)

@@ -10,6 +10,7 @@
 #define LG_BASE_LOG_H
 
 #include "base/err.h"
+#include "base/str.h"
 
 typedef enum lg_log_level {
     LG_LOG_ERROR,
@@ -30,6 +31,12 @@ void lg_log_set_sink(lg_log_sink sink, void *ctx); /* NULL restores stderr */
 size_t lg_log_write(int fd, const char *text, size_t n);
 bool lg_log_on(lg_log_level level);
 void lg_log(lg_log_level level, const char *area, const char *event, const char *fmt, ...) LG_PRINTF(4, 5);
+
+/* A text from outside as the value of a key=value, in out[n]: as it is, or in double quotes with \" and \\
+ * inside when it holds a blank, a quote or a backslash, is empty, or looks like a number. What does not fit
+ * is cut. Returns out. */
+enum { LG_LOG_VALUE = 256 };
+const char *lg_log_value(lg_str text, char *out, size_t n);
 
 #define LG_ERROR(area, event, ...) lg_log(LG_LOG_ERROR, area, event, __VA_ARGS__)
 #define LG_WARN(area, event, ...) lg_log(LG_LOG_WARN, area, event, __VA_ARGS__)

@@ -33,11 +33,11 @@
 #define LG_SHORTHANDS(X)                                                                                     \
     X("mini",     model, "mini", "the same as --model mini: the small demonstration model")                  \
     X("no-draft", draft, "none", "the same as --draft none: plain decoding")                                 \
-    X("no-tui",   tui,   "off",  "the same as --tui off: plain logs instead of the dashboard")
+    X("no-tui",   tui,   "off",  "the same as --tui off: plain logs")
 
 #define LG_SETTINGS(X)                                                                                       \
     X(model, model, str, 'm', NULL, "FILE|NAME", "s-2.1", "",                                                \
-      "GGUF file (of a split one, the first part), or s-2.1, xs-2.1, mini",                                  \
+      "GGUF file (of a split one, any part), or s-2.1, xs-2.1, mini",                                        \
       "Set it to the file or model that you use most.")                                                      \
     X(model, models, str, 0, NULL, "DIR", "", "",                                                            \
       "folder that is searched first for a model NAME",                                                      \
@@ -199,7 +199,7 @@
     X(drafting, draft_type, str, 0, NULL, "TYPE", "q8_0", "q8_0|stored",                                     \
       "matrices of a drafter stored as 16 or 32 bit: rounded to q8_0 at load, or as stored", "")             \
     X(logs, log_level, str, 0, NULL, "LEVEL", "warn", "error|warn|info|debug",                               \
-      "least important records that are written", "")                                                        \
+      "least important records that are written; serve writes info, too, unless told", "")                   \
     X(logs, log_content, bool, 0, NULL, "", "no", "",                                                        \
       "write prompts and answers into the log", "Whoever reads the log reads your work.")                    \
     X(logs, log_file, str, 0, NULL, "FILE", "", "",                                                          \
@@ -211,7 +211,7 @@
     X(logs, trace_max, size, 0, NULL, "SIZE", "1GB", "",                                                     \
       "most space of request traces; the oldest are removed", "")                                            \
     X(screen, tui, str, 0, NULL, "HOW", "auto", "auto|linear|off",                                           \
-      "dashboard; linear = plain lines for screen readers", "")                                              \
+      "a dashboard, in versions that have one; this one writes plain logs", "")                              \
     X(screen, color, str, 0, NULL, "WHEN", "auto", "auto|always|never",                                      \
       "colours on a terminal", "")                                                                           \
     X(screen, chat_history, bool, 0, NULL, "", "yes", "",                                                    \

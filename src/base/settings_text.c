@@ -288,7 +288,8 @@ static lg_status write_new(const char *path, const lg_buf *text, lg_err *err)
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); // it is where keys will go
 
     if (fd < 0 && errno == EEXIST)
-        return LG_FAIL(err, LG_E_INPUT, "exists and is left as it is; move it away to get a fresh one");
+        return LG_FAIL(err, LG_E_INPUT,
+                       "exists and is left as it is; 'lagoon --init --stdout' prints a fresh one");
     if (fd < 0)
         return LG_FAIL(err, LG_E_IO, "cannot create: %s", strerror(errno));
     while (done < text->n && st == LG_OK) {

@@ -133,7 +133,10 @@ static lg_status wrong(const lg_option *opt, const char *text, lg_err *err)
     bool bounded = bounds(limits, &lo, &hi);
     char range[64] = "";
 
-    if (bounded)
+    if (bounded && opt->type == LG_TYPE_int) // as written: a double has not all the digits of the largest
+        (void)snprintf(range, sizeof range, " from %.*s to %s", (int)(strstr(limits, "..") - limits), limits,
+                       strstr(limits, "..") + 2);
+    else if (bounded)
         (void)snprintf(range, sizeof range, " from %.15g to %.15g", lo, hi);
     switch (opt->type) {
     case LG_TYPE_bool: return LG_FAIL(err, LG_E_INPUT, "'%s' is not yes or no", text);

@@ -60,11 +60,18 @@ static bool penalized(const lg_sampling *s)
     return s->frequency_penalty != 0 || s->presence_penalty != 0;
 }
 
+// The request forbids all, or the logits are no numbers. Neither means that the device is lost.
 static lg_status nothing_to_choose(const gen *g, lg_err *err)
 {
-    return LG_FAIL(err, LG_E_DEVICE,
-                   "no token can be chosen at position %lld: every logit is masked or not finite",
-                   (long long)g->e->kv.pos);
+    long long at = (long long)g->stats->output_tokens;
+    const float *row;
+
+    LG_TRY(lg_engine_logits(g->e, g->row, &row, err));
+    for (int i = 0; i < g->e->hp.vocab; i++)
+        if (isfinite(row[i]))
+            return LG_FAIL(err, LG_E_INPUT,
+                           "bans and biases leave no token to choose, %lld tokens into the reply", at);
+    return LG_FAIL(err, LG_E_INTERNAL, "no logit is finite, %lld tokens into the reply", at);
 }
 
 // Masks depend on past tokens only: they are made while the device works.

@@ -71,7 +71,7 @@ lg_status lg_guide_take(lg_guide *g, int32_t id, lg_err *err)
         return LG_OK;
     LG_TRY(internal(lg_matcher_accept(g->m, id, &ok, err), err));
     return ok ? LG_OK
-              : LG_FAIL(err, LG_E_DEVICE, "token %d was drawn, which the constraint forbids", (int)id);
+              : LG_FAIL(err, LG_E_INTERNAL, "token %d was drawn, which the constraint forbids", (int)id);
 }
 
 lg_status lg_guide_check(lg_guide *g, const int32_t *ids, size_t n, size_t *n_ok, lg_err *err)

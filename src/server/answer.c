@@ -177,10 +177,11 @@ static lg_status no_route(call *c, lg_api_error *e)
 {
     int n = atomic_fetch_add(&c->s->unknown_paths, 1);
     int shown = (int)(c->rq->target.n < 120 ? c->rq->target.n : 120);
+    char path[128];
 
     if (n == 0)
-        LG_INFO("http", "unknown-path", "path=\"%.*s\" (further ones are not logged)", shown,
-                c->rq->target.p);
+        LG_INFO("http", "unknown-path", "path=%s (further ones are not logged)",
+                lg_log_value(c->rq->target, path, sizeof path));
     return lg_api_fail(e, LG_API_NOT_FOUND, NULL, "%.*s %.*s is nothing that this server has",
                        (int)(c->rq->method.n < 20 ? c->rq->method.n : 20), c->rq->method.p, shown,
                        c->rq->target.p);
@@ -234,9 +235,12 @@ void lg_answer_begin(void *ctx, lg_request *rq, lg_response *out)
     c->rq = rq;
     found = lg_route_find(s->set, rq, &c->route);
     c->shape = c->route ? c->route->shape : rq->anthropic ? LG_SHAPE_ANTHROPIC : LG_SHAPE_OPENAI;
-    if (doubled && !atomic_exchange(&s->doubled, true))
-        LG_WARN("http", "doubled-prefix", "path=\"%.*s\": the client's base URL has /v1 too much",
-                (int)(rq->target.n < 120 ? rq->target.n : 120), rq->target.p);
+    if (doubled && !atomic_exchange(&s->doubled, true)) {
+        char shown[128];
+
+        LG_WARN("http", "doubled-prefix", "path=%s the client's base URL has /v1 too much",
+                lg_log_value(rq->target, shown, sizeof shown));
+    }
     if (lg_str_eqz(rq->method, "OPTIONS"))
         preflight(c, out);
     else if (check(c, found, out, &e) != LG_OK)
@@ -524,6 +528,22 @@ static lg_status submit(call *c, const lg_service *v, lg_api_error *e)
     return LG_OK;
 }
 
+// Of whom a record is: of nobody that is known, "-".
+static const char *client_value(const char *client, char out[LG_LOG_VALUE])
+{
+    return lg_log_value(client[0] ? lg_str_of(client) : LG_STR("-"), out, LG_LOG_VALUE);
+}
+
+static void log_admission(const call *c)
+{
+    char client[LG_LOG_VALUE], id[LG_LOG_VALUE];
+
+    LG_INFO("http", "admit", "id=%s dialect=%s client=%s in=%lld cached=%lld queue=%d req=%s",
+            lg_job_tag(c->job), c->route->name, client_value(c->rq->client, client),
+            (long long)c->admission.prompt_tokens, (long long)c->admission.cached_tokens,
+            c->admission.queue_position, lg_log_value(lg_str_of(c->rq->id), id, sizeof id));
+}
+
 static void serve_job(call *c, lg_response *out)
 {
     lg_api_error e;
@@ -542,10 +562,7 @@ static void serve_job(call *c, lg_response *out)
         respond_error(c, &e, out);
         return;
     }
-    LG_INFO("http", "admit", "id=%s dialect=%s client=%s in=%lld cached=%lld queue=%d req=%s",
-            lg_job_tag(c->job), c->route->name, c->rq->client[0] ? c->rq->client : "-",
-            (long long)c->admission.prompt_tokens, (long long)c->admission.cached_tokens,
-            c->admission.queue_position, c->rq->id);
+    log_admission(c);
     if (c->job->stream || c->spaces)
         start_stream(c, out);
     else
@@ -712,7 +729,7 @@ static lg_recent_row row_of(const call *c, int status)
 
 static void log_job(const call *c, const lg_recent_row *r)
 {
-    char accept[32] = "";
+    char accept[32] = "", client[LG_LOG_VALUE];
 
     if (r->accept >= 0)
         (void)snprintf(accept, sizeof accept, " accept=%.2f", r->accept);
@@ -720,7 +737,7 @@ static void log_job(const call *c, const lg_recent_row *r)
         "http", "done",
         "id=%s dialect=%s client=%s status=%d in=%lld cached=%lld think=%lld out=%lld tools=%d queue_ms=%llu "
         "ttft_ms=%llu tok_s=%.1f%s finish=%s%s%s",
-        r->id, r->dialect, r->client[0] ? r->client : "-", r->status, (long long)r->prompt,
+        r->id, r->dialect, client_value(r->client, client), r->status, (long long)r->prompt,
         (long long)r->cached, (long long)r->think, (long long)r->out, r->calls,
         (unsigned long long)r->queue_ms, (unsigned long long)r->ttft_ms, r->tok_s, accept, r->finish,
         c->failed ? " code=" : "", c->failed ? lg_api_word(&c->error) : "");
@@ -732,6 +749,7 @@ void lg_answer_done(void *ctx, lg_request *rq, int status)
     lg_server *s = ctx;
     call *c = rq->user;
     const lg_route *route = c ? c->route : NULL;
+    char client[LG_LOG_VALUE];
     lg_recent_row row;
 
     if (c && c->job) {
@@ -748,7 +766,7 @@ void lg_answer_done(void *ctx, lg_request *rq, int status)
         log_job(c, &row);
     else // the message may quote the request, so it is for the client alone
         LG_INFO("http", "done", "dialect=%s client=%s status=%d code=%s", route->name,
-                rq->client[0] ? rq->client : "-", status, c->failed ? lg_api_word(&c->error) : "-");
+                client_value(rq->client, client), status, c->failed ? lg_api_word(&c->error) : "-");
     lg_job_release(c->job);
     c->job = NULL;
 }

@@ -23,20 +23,6 @@ static lg_status from_err(lg_status st, const lg_err *err, lg_api_error *e)
     return st;
 }
 
-static lg_status encode_text(const lg_service *s, lg_str text, lg_ids *out, lg_api_error *e)
-{
-    int32_t bos = lg_vocab_special(s->vocab)->bos;
-    lg_err err = {0};
-
-    LG_TRY(from_err(lg_bpe_encode(s->bpe, text, true, out, &err), &err, e));
-    if (bos < 0 || (out->n > 0 && out->p[0] == bos))
-        return LG_OK;
-    LG_TRY(from_err(lg_ids_add(out, bos, &err), &err, e)); // room for one more
-    memmove(out->p + 1, out->p, (out->n - 1) * sizeof *out->p);
-    out->p[0] = bos;
-    return LG_OK;
-}
-
 static lg_status take_ids(const lg_service *s, const lg_json *list, lg_ids *out, lg_api_error *e)
 {
     lg_err err = {0};
@@ -48,14 +34,14 @@ static lg_status take_ids(const lg_service *s, const lg_json *list, lg_ids *out,
                                (int)lg_vocab_size(s->vocab) - 1);
         LG_TRY(from_err(lg_ids_add(out, (int32_t)id, &err), &err, e));
     }
-    return out->n > 0 ? LG_OK : encode_text(s, LG_STR(""), out, e);
+    return out->n > 0 ? LG_OK : lg_request_raw_text(s, LG_STR(""), out, e);
 }
 
 // One prompt: a string or an array of ids.
 static lg_status one_prompt(const lg_service *s, const lg_json *j, lg_ids *out, lg_api_error *e)
 {
     if (lg_json_is(j, LG_JSON_STRING))
-        return encode_text(s, lg_json_str(j), out, e);
+        return lg_request_raw_text(s, lg_json_str(j), out, e);
     if (lg_json_is(j, LG_JSON_ARRAY))
         return take_ids(s, j, out, e);
     return lg_api_fail(e, LG_API_INVALID, "prompt", "prompt must be text, ids, or an array of either");
@@ -92,7 +78,7 @@ lg_status lg_completion_prompts(const lg_service *s, const lg_json *prompt, lg_j
     size_t n = lg_json_len(prompt);
 
     if (!prompt || lg_json_is(prompt, LG_JSON_NULL))
-        return encode_text(s, LG_STR(""), &job->prompt, e);
+        return lg_request_raw_text(s, LG_STR(""), &job->prompt, e);
     if (!lg_json_is(prompt, LG_JSON_ARRAY) || n == 0 || lg_json_is(first, LG_JSON_NUMBER))
         return one_prompt(s, prompt, &job->prompt, e);
     if (n > LG_MAX_PROMPTS)
@@ -118,7 +104,7 @@ lg_status lg_completion_fim(const lg_service *s, lg_str prefix, lg_str suffix, c
     if (!stop)
         return no_memory(job, e);
     out->n = 0;
-    st = lg_ids_add(out, sp->bos, &err);
+    st = sp->bos >= 0 ? lg_ids_add(out, sp->bos, &err) : LG_OK;
     if (st == LG_OK)
         st = lg_ids_add(out, sp->fim_start, &err);
     if (st == LG_OK && !spm)

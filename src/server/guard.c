@@ -54,9 +54,11 @@ static lg_str trimmed(lg_str s)
 static lg_status read_key_file(lg_guard *g, const char *path, lg_err *err)
 {
     size_t n, before = g->n_key;
+    bool mark; // of UTF-8, which some editors write; it is no part of the first line
 
     LG_TRY(lg_read_all(path, KEY_FILE_MAX, &g->file, &n, err));
-    for (const char *p = g->file, *end = p + n; p < end;) {
+    mark = lg_str_starts((lg_str){g->file, n}, LG_STR("\xEF\xBB\xBF"));
+    for (const char *p = g->file + (mark ? 3 : 0), *end = g->file + n; p < end;) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         lg_str line = trimmed((lg_str){p, (size_t)((stop ? stop : end) - p)});
 

@@ -659,11 +659,15 @@ static lg_status open_socket(const lg_http_params *p, int *fd, int *port, lg_err
     rc = getaddrinfo(p->host, text, &hints, &list);
     if (rc != 0)
         return LG_FAIL(err, LG_E_IO, "cannot listen on %s: %s", p->host, gai_strerror(rc));
+    // of a name with addresses of both kinds (localhost) the one that clients are told, 127.0.0.1
     *fd = -1;
-    for (const struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) {
-        *fd = try_listen(a);
-        why = errno;
-    }
+    for (int pass = 0; pass < 2; pass++)
+        for (const struct addrinfo *a = list; a && *fd < 0; a = a->ai_next) {
+            if ((a->ai_family == AF_INET) != (pass == 0))
+                continue;
+            *fd = try_listen(a);
+            why = errno;
+        }
     freeaddrinfo(list);
     if (*fd < 0)
         return LG_FAIL(

@@ -62,6 +62,7 @@ void lg_idle_prefill(lg_server *s)
     lg_rendered r;
     lg_ids ids = {0};
     lg_err err = {0};
+    char value[LG_LOG_VALUE];
     lg_arena a;
     size_t cut = 0;
     lg_status st;
@@ -71,7 +72,8 @@ void lg_idle_prefill(lg_server *s)
     if (st == LG_OK && cut > 0)
         st = prefill(s, &a, &ids, &r, cut, &evaluated, &err);
     if (st != LG_OK && st != LG_E_CANCELLED)
-        LG_DEBUG("engine", "idle-prefill", "id=%s error=\"%s\"", lg_job_tag(s->last), err.msg);
+        LG_DEBUG("engine", "idle-prefill", "id=%s error=%s", lg_job_tag(s->last),
+                 lg_log_value(lg_str_of(err.msg), value, sizeof value));
     else if (evaluated > 0)
         LG_DEBUG("engine", "idle-prefill", "id=%s tokens=%lld of=%zu ms=%llu%s", lg_job_tag(s->last),
                  (long long)evaluated, cut, (unsigned long long)((lg_now_us() - start) / 1000),

@@ -6,7 +6,7 @@
 
 #include "server/completions_int.h"
 
-enum { DEFAULT_LIMIT = 128, MAX_LIMIT = 1 << 30 };
+enum { DEFAULT_LIMIT = 128 };
 
 typedef struct state {
     const lg_service *s;
@@ -62,7 +62,7 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
     LG_TRY(lg_openai_start(body, "infill-", job, e));
     LG_TRY(lg_completion_sampling(s, body, true, job, e));
     LG_TRY(lg_request_stop(body, "", "stop", job, e));
-    LG_TRY(lg_field_int(body, "", "n_predict", -1, MAX_LIMIT, &limit, e));
+    LG_TRY(lg_field_limit(body, "", "n_predict", -1, &limit, e));
     LG_TRY(lg_field_str(body, "", "input_suffix", &suffix, e));
     LG_TRY(read_prefix(body, job, &prefix, e));
     LG_TRY(lg_completion_fim(s, prefix, suffix, NULL, LG_API_UNSUPPORTED_SERVICE, job, e));

@@ -12,8 +12,6 @@
 #include "server/jsonw.h"
 #include "server/messages_int.h"
 
-enum { MAX_LIMIT = 1 << 30 };
-
 /* A body in our terms. In the arena, since the job keeps the conversation. */
 typedef struct translation {
     lg_chat chat;
@@ -41,7 +39,7 @@ static lg_str without_headers(lg_str s)
         const char *end = memchr(s.p, '\n', s.n);
         size_t drop = end ? (size_t)(end - s.p) + 1 : s.n;
         s = (lg_str){s.p + drop, s.n - drop};
-        LG_DEBUG("messages", "header left out", "bytes=%zu", drop);
+        LG_DEBUG("messages", "header-left-out", "bytes=%zu", drop);
     }
     return s;
 }
@@ -243,12 +241,12 @@ static lg_status parse(const lg_service *s, const lg_request *rq, const lg_json 
 
     (void)rq;
     LG_TRY(translate(s, body, job, &t, e));
-    LG_TRY(lg_field_int(body, "", "max_tokens", 1, MAX_LIMIT, &limit, e));
+    LG_TRY(lg_field_limit(body, "", "max_tokens", 1, &limit, e));
     LG_TRY(lg_field_bool(body, "", "stream", &job->stream, e));
     LG_TRY(lg_request_sampling(s, body, "", LG_SAMPLE_BASIC, job, e));
     LG_TRY(lg_request_stop(body, "", "stop_sequences", job, e));
     if (limit == 0)
-        LG_DEBUG("messages", "no max_tokens", "limit=default"); // the original service demands it
+        LG_DEBUG("messages", "no-max-tokens", "limit=default"); // the original service demands it
     t->request.limit = limit;
     t->request.limit_given = limit > 0;
     LG_TRY(say_too_long(lg_request_chat(s, &t->request, job, e), e));

@@ -142,6 +142,7 @@ lg_status lg_messages_tools(const lg_json *tools, lg_arena *a, lg_json_doc **mad
     for (size_t i = 0; i < n; i++) {
         const lg_json *t = lg_json_at(tools, i);
         lg_str type = lg_json_str(field(t, "type"));
+        char shown[64];
         tool_parts parts;
         if (!lg_json_is(t, LG_JSON_OBJECT))
             return wrong(e, i, "", "an object");
@@ -150,7 +151,7 @@ lg_status lg_messages_tools(const lg_json *tools, lg_arena *a, lg_json_doc **mad
         if (type.n == 0 || lg_str_eqz(type, "custom") || field(t, "input_schema")) {
             LG_TRY(with_schema(t, i, &parts, e));
         } else if (!by_type(t, made, &parts)) {
-            LG_INFO("messages", "tool left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64), type.p);
+            LG_INFO("messages", "tool-left-out", "type=%s", lg_log_value(type, shown, sizeof shown));
             continue;
         }
         if (lg_chat_tool_text(parts.name, parts.description, parts.parameters, a, &text[n_kept], &err) !=

@@ -10,7 +10,7 @@
 
 #include "server/native_int.h"
 
-enum { MAX_LIMIT = 1 << 30, MAX_BAN = 256, MAX_TOP = LG_TOP_LOGPROBS_MAX };
+enum { MAX_BAN = 256, MAX_TOP = LG_TOP_LOGPROBS_MAX };
 
 /* In the arena, since the job keeps the conversation. */
 typedef struct translation {
@@ -101,7 +101,7 @@ static lg_status read_common(const lg_service *s, const lg_json *body, lg_job *j
     int cache;
 
     LG_TRY(lg_request_model(s, body, job, e));
-    LG_TRY(lg_field_int(body, "", "max_tokens", 1, MAX_LIMIT, limit, e));
+    LG_TRY(lg_field_limit(body, "", "max_tokens", 1, limit, e));
     LG_TRY(lg_field_bool(body, "", "stream", &job->stream, e));
     LG_TRY(read_object(body, "sampling", &sampling, e));
     LG_TRY(lg_request_sampling(s, sampling, "sampling.", LG_SAMPLE_ALL, job, e));
@@ -131,23 +131,14 @@ static lg_status parse_raw(const lg_service *s, const lg_json *body, int64_t lim
                                      "history_thinking",
                                      "continue",
                                      "format"};
-    const int32_t bos = lg_vocab_special(s->vocab)->bos;
     lg_str text = {0};
-    lg_err err = {0};
 
     LG_TRY(lg_field_str(body, "", "prompt", &text, e));
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
         if (field(body, no[i]))
             return lg_api_fail(e, LG_API_INVALID, no[i], "%s needs messages; a prompt is taken as it is",
                                no[i]);
-    if (lg_bpe_encode(s->bpe, text, true, &job->prompt, &err) != LG_OK)
-        return lg_api_from_err(e, &err);
-    if (job->prompt.n == 0 || job->prompt.p[0] != bos) {
-        if (lg_ids_add(&job->prompt, bos, &err) != LG_OK)
-            return lg_api_from_err(e, &err);
-        memmove(job->prompt.p + 1, job->prompt.p, (job->prompt.n - 1) * sizeof *job->prompt.p);
-        job->prompt.p[0] = bos;
-    }
+    LG_TRY(lg_request_raw_text(s, text, &job->prompt, e));
     return lg_request_raw(s, limit, job, e);
 }
 
@@ -206,8 +197,8 @@ static lg_status read_thinking(const lg_service *s, const lg_json *body, beginni
 
     LG_TRY(lg_request_thinking(s, NULL, out, e));
     LG_TRY(lg_field_bool(body, "", "thinking", &out->on, e));
-    LG_TRY(lg_field_int(body, "", "max_thinking_tokens", 0, MAX_LIMIT, &most, e));
-    LG_TRY(lg_field_int(body, "", "min_thinking_tokens", 0, MAX_LIMIT, &least, e));
+    LG_TRY(lg_field_limit(body, "", "max_thinking_tokens", 0, &most, e));
+    LG_TRY(lg_field_int(body, "", "min_thinking_tokens", 0, LG_LIMIT_MOST, &least, e));
     LG_TRY(read_word(body, "history_thinking", words, 3, "\"tail\", \"all\" or \"none\"", &history, e));
     if (field(body, "thinking") && !out->on && (begun || most > 0 || least > 0))
         return lg_api_fail(e, LG_API_INVALID, "thinking", "thinking must not be false when the request %s",

@@ -118,8 +118,8 @@ static void write_timings(lg_jsonw *w, const lg_job *job, const lg_gen_stats *s)
     write_ms(w, "prefill_ms", s->prefill_us);
     write_ms(w, "decode_ms", s->decode_us);
     write_ms(w, "ttft_ms", lg_job_queue_us(job) + s->first_token_us);
-    if (s->decode_us > 0)
-        lg_jsonw_num(w, "tokens_per_s", (double)s->output_tokens * 1e6 / (double)s->decode_us);
+    if (s->decode_us > 0 && s->output_tokens > 1) // the first came of the prefill
+        lg_jsonw_num(w, "tokens_per_s", (double)(s->output_tokens - 1) * 1e6 / (double)s->decode_us);
     else
         lg_jsonw_null(w, "tokens_per_s");
     if (s->draft.drafted > 0)

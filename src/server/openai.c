@@ -8,7 +8,7 @@
 
 #include "server/request.h"
 
-enum { MAX_LIMIT = 1 << 30, FIRST_CAP = 256 };
+enum { FIRST_CAP = 256 };
 
 bool lg_text_add(lg_text *t, lg_arena *a, lg_str s)
 {
@@ -206,7 +206,7 @@ lg_status lg_openai_limit(const lg_json *body, int64_t *limit, bool *given, lg_a
     int64_t v = INT64_MIN;
 
     for (size_t i = 0; i < sizeof key / sizeof *key; i++)
-        LG_TRY(lg_field_int(body, "", key[i], -1, MAX_LIMIT, &v, e));
+        LG_TRY(lg_field_limit(body, "", key[i], -1, &v, e));
     *given = v != INT64_MIN;
     *limit = *given ? v : 0;
     return LG_OK;

@@ -4,6 +4,7 @@
  */
 #include "server/request.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,22 +46,57 @@ static lg_status wrong(lg_api_error *e, const char *at, const char *key, const c
     return lg_api_fail(e, LG_API_INVALID, path, "%s must be %s", path, must);
 }
 
+// A whole number; one that 64 bits do not hold becomes the end of their range, and *inside is false.
+static bool read_int(const lg_json *j, int64_t *out, bool *inside)
+{
+    double v;
+
+    *inside = lg_json_is(j, LG_JSON_NUMBER) && lg_json_i64(j, out);
+    if (*inside)
+        return true;
+    if (!lg_json_is(j, LG_JSON_NUMBER) || !lg_json_f64(j, &v) || fabs(v) < 0x1p63)
+        return false; // a double of that size has no fraction
+    *out = v < 0 ? INT64_MIN : INT64_MAX;
+    return true;
+}
+
 lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low, int64_t high,
                        int64_t *out, lg_api_error *e)
 {
     const lg_json *j = field(o, key);
     char must[96];
     int64_t v;
+    bool inside;
 
     if (!j)
         return LG_OK;
-    if (!lg_json_is(j, LG_JSON_NUMBER) || !lg_json_i64(j, &v))
+    if (!read_int(j, &v, &inside))
         return wrong(e, at, key, "an integer");
-    if (v < low || v > high) {
+    if (!inside || v < low || v > high) {
         (void)snprintf(must, sizeof must, "between %lld and %lld", (long long)low, (long long)high);
         return wrong(e, at, key, must);
     }
     *out = v;
+    return LG_OK;
+}
+
+lg_status lg_field_limit(const lg_json *o, const char *at, const char *key, int64_t low, int64_t *out,
+                         lg_api_error *e)
+{
+    const lg_json *j = field(o, key);
+    char must[96];
+    int64_t v;
+    bool inside;
+
+    if (!j)
+        return LG_OK;
+    if (!read_int(j, &v, &inside))
+        return wrong(e, at, key, "an integer");
+    if (v < low) {
+        (void)snprintf(must, sizeof must, "at least %lld", (long long)low);
+        return wrong(e, at, key, must);
+    }
+    *out = v < LG_LIMIT_MOST ? v : LG_LIMIT_MOST;
     return LG_OK;
 }
 
@@ -377,8 +413,13 @@ lg_status lg_request_model(const lg_service *s, const lg_json *body, lg_job *job
         known = lg_str_eqz(model, s->set->model_aliases.v[i]);
     if (known)
         return LG_OK;
-    (void)lg_api_fail(e, LG_API_NOT_FOUND, "model", "the model \"%.*s\" is not served here; this is \"%s\"",
-                      (int)(model.n < 64 ? model.n : 64), model.n ? model.p : "", s->model_id);
+    if (model.n > 0)
+        (void)lg_api_fail(e, LG_API_NOT_FOUND, "model",
+                          "the model \"%.*s\" is not served here; this is \"%s\"",
+                          (int)(model.n < 64 ? model.n : 64), model.p, s->model_id);
+    else
+        (void)lg_api_fail(e, LG_API_NOT_FOUND, "model",
+                          "model must name what is served here, which is \"%s\"", s->model_id);
     (void)snprintf(e->code, sizeof e->code, "model_not_found");
     if (strcmp(s->set->strict_status, "400") == 0) {
         e->status = 400;

@@ -15,6 +15,11 @@
  * at the top, "sampling." inside), for messages. */
 LG_NODISCARD lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low,
                                     int64_t high, int64_t *out, lg_api_error *e);
+/* A bound from above, in tokens: at least `low`, and as large as the client likes. What no context can hold
+ * is LG_LIMIT_MOST, so that "as many as possible" has no wrong spelling. */
+enum { LG_LIMIT_MOST = 1 << 30 };
+LG_NODISCARD lg_status lg_field_limit(const lg_json *o, const char *at, const char *key, int64_t low,
+                                      int64_t *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_field_num(const lg_json *o, const char *at, const char *key, double low,
                                     double high, double *out, lg_api_error *e);
 LG_NODISCARD lg_status lg_field_bool(const lg_json *o, const char *at, const char *key, bool *out,
@@ -103,6 +108,9 @@ typedef struct lg_chat_request {
 } lg_chat_request;
 LG_NODISCARD lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job *job,
                                        lg_api_error *e);
+/* Raw text with its control tokens, behind a begin token where the vocabulary has one. What comes to no token
+ * at all is refused. */
+LG_NODISCARD lg_status lg_request_raw_text(const lg_service *s, lg_str text, lg_ids *out, lg_api_error *e);
 /* The same for a raw prompt: context check and limits on job->prompt. */
 LG_NODISCARD lg_status lg_request_raw(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e);
 

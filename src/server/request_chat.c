@@ -191,6 +191,24 @@ lg_status lg_request_chat(const lg_service *s, const lg_chat_request *r, lg_job 
     return lg_request_prefix(s, r, job, e);
 }
 
+lg_status lg_request_raw_text(const lg_service *s, lg_str text, lg_ids *out, lg_api_error *e)
+{
+    int32_t bos = lg_vocab_special(s->vocab)->bos;
+    lg_err err = {0};
+
+    if (lg_bpe_encode(s->bpe, text, true, out, &err) != LG_OK)
+        return lg_api_from_err(e, &err);
+    if (bos >= 0 && (out->n == 0 || out->p[0] != bos)) {
+        if (lg_ids_add(out, bos, &err) != LG_OK)
+            return lg_api_from_err(e, &err);
+        memmove(out->p + 1, out->p, (out->n - 1) * sizeof *out->p);
+        out->p[0] = bos;
+    }
+    return out->n > 0 ? LG_OK
+                      : lg_api_fail(e, LG_API_INVALID, "prompt",
+                                    "prompt must not be empty: this vocabulary has no begin token");
+}
+
 lg_status lg_request_raw(const lg_service *s, int64_t limit, lg_job *job, lg_api_error *e)
 {
     LG_TRY(fit(s, limit, "prompt", job, e));

@@ -7,8 +7,6 @@
 
 #include "server/request.h"
 
-enum { MAX_BUDGET = 1 << 24 };
-
 static const struct {
     const char *name;
     int64_t budget; /* 0: no thinking; < 0: no bound */
@@ -55,7 +53,7 @@ static lg_status read_budget(const lg_json *o, const char *at, const char *key, 
 {
     int64_t budget = INT64_MIN;
 
-    LG_TRY(lg_field_int(o, at, key, low, MAX_BUDGET, &budget, e));
+    LG_TRY(lg_field_limit(o, at, key, low, &budget, e));
     if (budget != INT64_MIN)
         set_budget(ask, budget);
     return LG_OK;

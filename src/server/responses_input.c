@@ -324,6 +324,7 @@ static lg_status read_message(reader *r, const lg_json *item, size_t index)
 static lg_status read_item(reader *r, const lg_json *item, size_t index)
 {
     lg_str type = lg_json_str(field(item, "type"));
+    char shown[64];
 
     if (!lg_json_is(item, LG_JSON_OBJECT))
         return wrong(r, index, "", "an object");
@@ -341,8 +342,7 @@ static lg_status read_item(reader *r, const lg_json *item, size_t index)
         lg_str_eqz(type, "local_shell_call_output") || lg_str_eqz(type, "shell_call_output") ||
         lg_str_eqz(type, "apply_patch_call_output"))
         return read_output(r, item, index);
-    LG_INFO("responses", "item left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64),
-            type.n ? type.p : "");
+    LG_INFO("responses", "item-left-out", "type=%s", lg_log_value(type, shown, sizeof shown));
     return LG_OK;
 }
 

@@ -164,6 +164,7 @@ static lg_status read_custom(reader *r, const lg_json *t, const char *path, lg_a
 static lg_status read_tool(reader *r, const lg_json *t, const char *path, lg_api_error *e)
 {
     lg_str type = lg_json_str(field(t, "type"));
+    char shown[64];
 
     if (type_is(t, "function"))
         return read_function(r, t, (lg_str){0}, path, e);
@@ -176,8 +177,7 @@ static lg_status read_tool(reader *r, const lg_json *t, const char *path, lg_api
                             false, e)
                       : no_memory(r->a, e);
     }
-    LG_DEBUG("responses", "tool left out", "type=%.*s", (int)(type.n < 64 ? type.n : 64),
-             type.n ? type.p : "");
+    LG_DEBUG("responses", "tool-left-out", "type=%s", lg_log_value(type, shown, sizeof shown));
     return LG_OK;
 }
 

@@ -216,15 +216,16 @@ static void measure(run *r, const lg_gen_stats *s)
 // Only where log_content asks for it.
 static void log_content(const run *r)
 {
-    size_t n = r->content.n < LOGGED_CONTENT ? r->content.n : LOGGED_CONTENT;
+    char text[LOGGED_CONTENT];
 
     if (r->s->set->log_content)
-        LG_INFO("engine", "content", "id=%s choice=%d answer=\"%.*s\"", lg_job_tag(r->job), r->choice, (int)n,
-                n ? r->content.p : "");
+        LG_INFO("engine", "content", "id=%s choice=%d answer=%s", lg_job_tag(r->job), r->choice,
+                lg_log_value(lg_buf_str(&r->content), text, sizeof text));
 }
 
 static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
 {
+    char line[512], value[600];
     lg_gen_params p;
     lg_err err = {0};
     lg_status st;
@@ -238,8 +239,11 @@ static lg_status run_choice(run *r, lg_gen_stats *stats, lg_api_error *e)
     r->in_call = false;
     st = lg_generate(r->s->engine, r->prompt, r->n_prompt, &p, stats, NULL, &err);
     if (st != LG_OK) {
-        LG_ERROR("engine", "failed", "id=%s error=\"%s%s%s\"", lg_job_tag(r->job), err.subject,
-                 err.subject[0] ? ": " : "", err.msg);
+        (void)lg_log_value(lg_str_of(lg_err_line(&err, line, sizeof line)), value, sizeof value);
+        if (st == LG_E_INPUT) // the client's to mend
+            LG_INFO("engine", "refused", "id=%s error=%s", lg_job_tag(r->job), value);
+        else
+            LG_ERROR("engine", "failed", "id=%s error=%s", lg_job_tag(r->job), value);
         (void)lg_api_from_err(e, &err);
         if (st == LG_E_DEVICE) // for good: whoever comes is told so at once
             lg_jobs_fail(r->s->jobs);

@@ -37,6 +37,7 @@ static lg_status load(lg_server *s, lg_err *err)
     lg_engine_params p = s->p.engine;
     lg_err trie_err = {0};
     lg_service *v = &s->loaded;
+    char value[LG_LOG_VALUE];
     bool known = true;
 
     p.progress = on_load;
@@ -44,7 +45,8 @@ static lg_status load(lg_server *s, lg_err *err)
     LG_TRY(lg_engine_open(&p, &s->engine, err));
     *v = s->loading;
     if (lg_engine_trie(s->engine, &v->trie, &trie_err) != LG_OK) {
-        LG_WARN("engine", "no-constraints", "reason=\"%s\"", trie_err.msg);
+        LG_WARN("engine", "no-constraints", "reason=%s",
+                lg_log_value(lg_str_of(trie_err.msg), value, sizeof value));
         v->trie = NULL;
     }
     v->vocab = lg_engine_vocab(s->engine);
@@ -124,12 +126,15 @@ void *lg_runner_main(void *arg)
 {
     lg_server *s = arg;
     uint64_t start = lg_now_us();
+    char model[LG_LOG_VALUE], device[LG_LOG_VALUE];
     ssize_t n;
 
     if (load(s, &s->load_err) == LG_OK) {
-        LG_INFO("engine", "ready", "model=%s ctx=%lld seconds=%.1f device=\"%s\" draft=%s", s->p.model_id,
-                (long long)s->loaded.n_ctx, (double)(lg_now_us() - start) / 1e6,
-                lg_engine_backend(s->engine)->info.name, lg_engine_drafter(s->engine) ? "yes" : "no");
+        LG_INFO("engine", "ready", "model=%s ctx=%lld seconds=%.1f device=%s draft=%s",
+                lg_log_value(lg_str_of(s->p.model_id), model, sizeof model), (long long)s->loaded.n_ctx,
+                (double)(lg_now_us() - start) / 1e6,
+                lg_log_value(lg_str_of(lg_engine_backend(s->engine)->info.name), device, sizeof device),
+                lg_engine_drafter(s->engine) ? "yes" : "no");
         serve_jobs(s);
     } else {
         lg_jobs_fail(s->jobs);

@@ -61,6 +61,7 @@ static lg_status encode_text(const lg_service *s, lg_str text, bool add_special,
     const int32_t bos = lg_vocab_special(s->vocab)->bos;
     lg_err err = {0};
 
+    add_special = add_special && bos >= 0;
     if (add_special)
         LG_TRY(from_err(e, &err, lg_ids_add(out, bos, &err)));
     LG_TRY(from_err(e, &err, lg_bpe_encode(s->bpe, text, parse_special, out, &err)));

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -40,15 +41,17 @@ NEWS = re.compile(rb"^lagoon: (loading \S+|writing|measuring|scoring|computing l
                   rb"([\d.,]+ \S+|(done|stopped) after \S.*)\n", re.MULTILINE)
 PATIENCE = 600  # seconds until what must come is missing: a limit for a test that hangs, on any machine
 _models = {}
+_making = threading.Lock()  # a file that is written anew under a server that has mapped it ends that server
 
 
 def model(name="plain"):
     """Path of a model: plain, loop (an answer of minutes, on any machine), wild (control characters in its answer)."""
-    if name not in _models:
-        path = os.path.join(PLACE, name + ".gguf")
-        answer = {"plain": ANSWER, "loop": STORY, "wild": "red\x1b[31m bell\x07 return\r csi\u009b1m é漢."}[name]
-        scripted.write(path, THOUGHT, answer, loop=name == "loop", context=262144 if name == "loop" else 32768)
-        _models[name] = path
+    with _making:
+        if name not in _models:
+            path = os.path.join(PLACE, name + ".gguf")
+            answer = {"plain": ANSWER, "loop": STORY, "wild": "red\x1b[31m bell\x07 return\r csi\u009b1m é漢."}[name]
+            scripted.write(path, THOUGHT, answer, loop=name == "loop", context=262144 if name == "loop" else 32768)
+            _models[name] = path
     return _models[name]
 
 

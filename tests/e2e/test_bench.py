@@ -74,7 +74,8 @@ class Bench(Case):
     def test_words(self):
         for words, part in ((["--depth", "0,x"], "--depth"), (["--depth", ""], "--depth"), (["--depth", "1,,2"], "--depth"),
                             (["--prompt", "0", "--gen", "0"], "nothing to measure"), (["--layers", "2"], "--synthetic"),
-                            (["--synthetic", "xl"], "s-2.1"), (["--reps", "0"], "--reps")):
+                            (["--synthetic", "xl"], "s-2.1"), (["--synthetic", "xs-2.1"], "are two"),
+                            (["--reps", "0"], "--reps")):
             self.one_line(run("bench", "-m", model(), *words), 2, part)
         self.one_line(run("bench", "-m", model(), *QUICK, "-c", "128", "--depth", "200"), 1, "--ctx is 128")
 

@@ -106,6 +106,24 @@ class Pipe(Case):
         for bad, word in (("temp 9", "temperature"), ("temp", "one number"), ("tmep 1", "'temp'"), ("top_k 1.5", "one number")):
             self.one_line(chat(f"/set {bad}\n"), 1, word)
 
+    def test_bounds_of_thinking_do_not_cross(self):
+        r = chat("/set min_think 100\n/set max_think 10\n/set\n")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn(b"min_think 100 is more than max_think 10", r.stderr)
+        self.assertIn(b"max_think   4096", r.stderr)
+
+    def test_system_is_shown_whole(self):
+        text = 2000 * "é漢"
+        self.assertEqual(chat(f"/system {text}\n/system\n").stderr.decode(), text + "\n")
+
+    def test_system_from_a_file_is_text(self):
+        path = os.path.join(lib.PLACE, "system.bin")
+        for data in (b"one\0two", b"one\xff"):
+            with open(path, "wb") as f:
+                f.write(data)
+            r = chat(f"/system @{path}\n/system\n")
+            self.assertEqual(r.stderr.decode(), f"lagoon: {path}: is not UTF-8 text\n(the model's own)\n")
+
     def test_read(self):
         path = os.path.join(lib.PLACE, "notes.txt")
         with open(path, "w") as f:
@@ -317,6 +335,89 @@ class Screen(Case):
         second, cached = self.stopped(t, "never ending")
         self.assertGreaterEqual((cached + 0.005) * second, 0.95 * first)
         self.leave(t)
+
+    def test_continue_that_is_cancelled_changes_nothing(self):
+        path = os.path.join(lib.PLACE, "cut.jsonl")
+        lines = [{"lagoon_chat": 1}, {"role": "user", "content": 6000 * "words "},
+                 {"role": "assistant", "content": "", "reasoning_content": "Plan", "stopped": "thinking"}]
+        with open(path, "w") as f:
+            f.writelines(json.dumps(line) + "\n" for line in lines)
+        t = self.start("plain", "-c", "262144", "--isa", "c", "-t", "1", "--load", path)
+        t.send("/continue\r")
+        t.expect("reading the prompt")
+        t.send("\x03")
+        t.expect("cancelled")
+        t.expect(PROMPT)
+        t.send(f"/save {path}\r")
+        t.expect(PROMPT)
+        self.leave(t)
+        with open(path) as f:
+            self.assertEqual([json.loads(line) for line in f], lines)
+
+    def test_message_that_does_not_fit_is_in_the_editor(self):
+        t = self.start("plain", "-c", "256")
+        t.send("\x1b[200~" + "\r".join(100 * ["many words"]) + "\x1b[201~")
+        t.expect("[paste 1: 100 lines, 1.1 kB]")
+        t.send(" why?\r")
+        t.expect("nothing is left for an answer")
+        t.expect("[paste 1: 100 lines, 1.1 kB] why?")
+        t.send("\x15")
+        self.leave(t)
+
+    def test_control_c_in_the_pager_is_the_pagers(self):
+        pager = os.path.join(lib.PLACE, "pager.sh")
+        with open(pager, "w") as f:
+            f.write("trap 'echo caught' INT\necho ready\nuntil read line; do :; done\n")
+        t = Terminal("chat", "-m", model(), env=ENV | {"PAGER": f"sh {pager}"})
+        t.expect(PROMPT)
+        t.send("hi\r")
+        t.expect("Done.")
+        t.expect(PROMPT)
+        t.send("/last\r")
+        t.expect("ready")
+        for _ in range(4):
+            t.send("\x03")
+            t.expect("caught")
+        t.send("\r")
+        t.expect(PROMPT)
+        t.send("/last\r")
+        t.expect("ready")
+        t.send("\r")
+        t.expect(PROMPT)
+        self.leave(t)
+
+    def test_suspended(self):
+        script = f"set -m; '{lib.PROGRAM}' chat -m '{model()}'; echo stopped; fg; echo status $?"
+        t = Terminal("-c", script, env=ENV, program="/bin/sh")
+        t.expect(PROMPT)
+        t.send("half\x1a")
+        t.expect("\x1b[?2004l")
+        t.expect("stopped")
+        t.expect("\x1b[?2004h")
+        t.expect("half")
+        t.send(" whole\r")
+        t.expect("Done.")
+        t.expect(PROMPT)
+        self.assertEqual(self.asked(t), "half whole")
+        t.send("/quit\r")
+        t.expect("status 0")
+        self.assertEqual(t.wait(), 0)
+
+    def test_answers_to_questions_are_no_messages(self):
+        path = os.path.join(lib.PLACE, "large.txt")
+        with open(path, "w") as f:
+            f.write(3000 * "large words\n")
+        t = self.start()
+        t.send(f"/read {path}\r")
+        t.expect("[y/N] ")
+        t.send("n\r")
+        t.expect(PROMPT)
+        t.send("\x1b[A")
+        t.expect("/read ")
+        t.send("\x15")
+        self.leave(t)
+        with open(os.path.join(STATE, "lagoon", "chat_history")) as f:
+            self.assertNotIn("n", f.read().splitlines())
 
     def test_completion_and_nearest_word(self):
         t = self.start()

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The `sh` blocks of docs/commands.md run as they stand, with the demonstration model of the source tree."""
+"""The `sh` blocks of docs/commands.md run as they stand, with the demonstration model of the source tree; and what the
+documents say is installed, is."""
+import json
 import os
 import re
 import subprocess
@@ -27,6 +29,15 @@ class Docs(Case):
                                        stdin=subprocess.DEVNULL)
                     self.assertEqual(r.returncode, 0, r.stderr.decode())
                     self.assertTrue(r.stdout or ">" in line or "-o " in line)
+
+    def test_what_is_installed(self):
+        plan = os.path.join(os.path.dirname(lib.PROGRAM), "meson-info", "intro-installed.json")
+        if not os.path.exists(plan):
+            self.skipTest("no plan of an installation beside the program")
+        with open(plan) as f:
+            places = list(json.load(f).values())
+        for end in ("/bin/lagoon", "/share/lagoon/models/mini.gguf", "/share/lagoon/models/mini-dflash.gguf", "/lagoon.1"):
+            self.assertEqual(len([p for p in places if p.endswith(end)]), 1, places)
 
 
 if __name__ == "__main__":

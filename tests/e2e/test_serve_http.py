@@ -2,6 +2,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -192,6 +193,16 @@ class Keys(lib.Case):
             s.post("/v1/chat/completions", chat(max_tokens=300), {"x-api-key": KEY})
             s.wait_log(r"http done .*client=alice ")
 
+    def test_key_file(self):
+        """One key a line, blanks and comments aside, whatever the editor puts around them."""
+        path = os.path.join(lib.PLACE, "keys")
+        with open(path, "wb") as f:
+            f.write(b"\xef\xbb\xbffirst \r\n# mine\r\n\r\n  second#1\n\tlast")
+        with Server("plain", "--api-key-file", path) as s:
+            for key, status in (("first", 200), ("second#1", 200), ("last", 200), ("# mine", 401), ("second", 401)):
+                r = s.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})
+                self.assertEqual(r.status, status, key)
+
     def test_empty_key_file(self):
         path = os.path.join(lib.PLACE, "no-keys")
         open(path, "w", encoding="ascii").close()
@@ -350,6 +361,27 @@ class Limits(lib.Case):
             s.wait_log("http done .*status=499")
             self.assertTrue(idle.closed())
             self.assertGreater(time.monotonic() - start, 70)
+
+    def test_localhost_is_what_clients_are_told(self):
+        """Where the name has an address of both kinds, as on most machines, it is 127.0.0.1."""
+        hosts = os.path.join(lib.PLACE, "hosts")
+        with open(hosts, "w", encoding="ascii") as f:
+            f.write("::1 localhost\n127.0.0.1 localhost\n")
+        mount = ["unshare", "-rm", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts]
+        try:
+            seen = subprocess.run([*mount, "getent", "ahosts", "localhost"], capture_output=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest("no namespace with hosts of its own")
+        if not seen.startswith(b"::1"):
+            self.skipTest("localhost is not ::1 first, whatever the hosts say")
+        p = subprocess.Popen([*mount, lib.PROGRAM, "serve", "-m", lib.model(), "--host", "localhost", "--port", "0"],
+                             stderr=subprocess.PIPE, env=lib.ENV)
+        try:
+            port = int(re.search(rb" on http://localhost:(\d+)", p.stderr.readline())[1])
+            socket.create_connection(("127.0.0.1", port), timeout=lib.PATIENCE).close()
+        finally:
+            p.kill()
+            p.communicate()
 
     def test_port_in_use(self):
         with Server("plain") as s:

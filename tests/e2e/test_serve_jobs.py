@@ -3,11 +3,13 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
+import unittest
 
 import lib
 from web import Server, chat, frames
@@ -268,6 +270,53 @@ class Engine(lib.Case):
             s.post(CHAT, chat("hello", max_tokens=300))
             time.sleep(3)
             self.assertNotIn("idle-prefill", s.log())
+
+    def test_a_request_that_bans_everything(self):
+        """It is refused, and the next one is served."""
+        with Server("plain") as s:
+            bias = {str(i): -100 for i in range(s.ask("GET", "/v1/models").json()["data"][0]["meta"]["n_vocab"])}
+            none = {"sampling": {"logit_bias": bias}}
+            r = s.post("/lagoon/v1/generate", chat(**none))
+            self.assertEqual((r.status, r.json()["error"]["type"]), (400, "invalid_request_error"))
+            self.assertIn("leave no token", r.json()["error"]["message"])
+            r = s.post("/lagoon/v1/generate", chat(stream=True, **none))
+            self.assertIn("leave no token", dict(frames(r.body))["error"])
+            self.assertEqual(s.ask("GET", "/health").status, 200)
+            self.assertEqual(s.post(CHAT, chat(max_tokens=300)).status, 200)
+            self.assertNotIn(" error ", s.log())
+
+    @unittest.skipIf(lib.sanitized(), "a sanitizer takes the signal")
+    def test_a_model_that_is_cut_while_it_is_served(self):
+        path = os.path.join(lib.PLACE, "cut.gguf")
+        shutil.copy(lib.model("plain"), path)
+        with Server(path) as s:
+            os.truncate(path, 4096)
+            with s.client() as c:
+                c.request("POST", CHAT, chat())
+                self.assertEqual(s.wait(), -signal.SIGBUS)
+            self.assertEqual(s.log().count("(SIGBUS): a model must not be overwritten"), 1)
+
+    def test_a_vocabulary_without_a_begin_token(self):
+        """As other converters write them: raw prompts go without, and an empty one is refused."""
+        path = os.path.join(lib.PLACE, "no-begin.gguf")
+        bos = "\u3008|EOS|\u3009".encode()
+        with open(lib.model("plain"), "rb") as f:
+            data = f.read().replace(bos, b"x" * len(bos)).replace(b"ggml.bos_token_id", b"ggml.xxx_token_id")
+        with open(path, "wb") as f:
+            f.write(data)
+        with Server(path) as s:
+            for body in ({}, {"prompt": ""}, {"prompt": ["ab", []]}):
+                r = s.post("/v1/completions", body)
+                self.assertEqual((r.status, r.json()["error"]["param"]), (400, "prompt"))
+            self.assertEqual(s.post("/lagoon/v1/generate", {"prompt": ""}).status, 400)
+            r = s.post("/lagoon/v1/generate", {"prompt": "ab", "max_tokens": 4, "echo_prompt_ids": True}).json()
+            self.assertEqual(len(r["prompt_ids"]), 2)
+            r = s.post("/v1/completions", {"prompt": "ab", "max_tokens": 4}).json()
+            self.assertEqual((r["usage"]["prompt_tokens"], r["usage"]["completion_tokens"]), (2, 4))
+            r = s.post("/infill", {"input_prefix": "ab", "input_suffix": "c", "n_predict": 4}).json()
+            self.assertEqual(r["tokens_evaluated"], 6)
+            self.assertEqual(len(s.post("/tokenize", {"content": "ab", "add_special": True}).json()["tokens"]), 2)
+            self.assertEqual(s.post(CHAT, chat()).status, 400)
 
     def test_choices_and_log_probabilities(self):
         with Server("plain") as s:
@@ -531,6 +580,51 @@ class Stop(lib.Case):
             done = [r for r in rows if r["event"] == "done"][0]
             self.assertEqual((done["level"], done["mod"], done["status"], done["dialect"]), ("info", "http", 200, "chat"))
             self.assertRegex(done["ts"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+
+    def test_log_of_json_on_standard_error(self):
+        """Nothing else stands there."""
+        with Server("plain", "--log-format", "json", "--host", "0.0.0.0", "--log-content") as s:
+            s.post(CHAT, chat(max_tokens=300))
+            s.wait_log('"event":"done"')
+            s.signal()
+            s.wait()
+            rows = [json.loads(line) for line in s.log().splitlines()]
+            self.assertEqual([r["event"] for r in rows][:3], ["warning", "warning", "listening"])
+            self.assertIn("without an API key", rows[0]["note"])
+            self.assertEqual(rows[2]["url"], f"http://0.0.0.0:{s.port}")
+
+    def test_log_of_odd_clients(self):
+        """What a client says of itself is one value of a record, whatever it is."""
+        home = os.path.join(lib.PLACE, "odd")
+        os.makedirs(os.path.join(home, ".config", "lagoon"))
+        with open(os.path.join(home, ".config", "lagoon", "lagoon.conf"), "w") as f:
+            f.write("[client my laptop]\napi_key = a\n[client 007]\napi_key = b\n")
+        path = os.path.join(lib.PLACE, "odd.jsonl")
+        odd = "/x%22%20status=200%20y=%22%5C"
+        with Server("plain", "--log-file", path, "--log-content", "--log-level", "debug", log=path, env={"HOME": home}) as s:
+            for key in "ab":
+                r = s.ask("POST", CHAT, chat(max_tokens=300), {"Authorization": f"Bearer {key}", "x-request-id": "0123"})
+                self.assertEqual(r.status, 200)
+            head = {"Authorization": "Bearer a"}
+            self.assertEqual(s.ask("POST", "/v1/v1" + odd, {}, head).status, 404)
+            self.assertEqual(s.ask("POST", odd, {}, head).status, 404)
+            body = {"input": [{"type": "x y=\"1\" \\"}, {"role": "user", "content": "hi"}], "max_output_tokens": 5,
+                    "tools": [{"type": "x y=2"}]}
+            self.assertEqual(s.ask("POST", "/v1/responses", body, head).status, 200)
+            s.wait_log('"event":"done"', count=3)
+            rows = [json.loads(line) for line in s.log().splitlines()]
+
+            def of(event, key):
+                return [r[key] for r in rows if r["event"] == event]
+
+            self.assertEqual(of("done", "client")[:2], ["my laptop", "007"])
+            self.assertEqual(of("admit", "req")[:2], ["0123", "0123"])
+            self.assertEqual(of("content", "answer")[0], lib.ANSWER.replace("\n", "?"))
+            self.assertEqual(of("doubled-prefix", "path"), ["/v1/v1/x\" status=200 y=\"\\"])
+            self.assertEqual(of("doubled-prefix", "note"), ["the client's base URL has /v1 too much"])
+            self.assertEqual(of("unknown-path", "path"), ["/v1/v1/x\" status=200 y=\"\\"])
+            self.assertEqual(of("item-left-out", "type"), ["x y=\"1\" \\"])
+            self.assertEqual(of("tool-left-out", "type"), ["x y=2"])
 
 
 if __name__ == "__main__":

@@ -93,8 +93,23 @@ class Words(Case):
         r = run("--init", env=env)
         path = os.path.join(lib.PLACE, "fresh", "lagoon", "lagoon.conf")
         self.assertEqual((r.returncode, r.stdout.decode()), (0, path + "\n"))
-        self.one_line(run("--init", env=env), 1, "fresh/lagoon/lagoon.conf", "exists")
+        self.one_line(run("--init", env=env), 1, "fresh/lagoon/lagoon.conf", "exists", "--init --stdout")
+        with open(path, "rb") as f:
+            self.assertEqual(run("--init", "--stdout").stdout, f.read())
+        self.one_line(run("--init", "--stdin"), 2, "--stdout")
         self.assertEqual(run("generate", "-m", model(), "-p", "hi", env=env).stdout.decode(), ANSWER)
+
+    def test_settings_of_other_versions(self):
+        """What no command takes is not in the annotated file, and serve says that a line of it does nothing."""
+        self.assertNotIn(b"disk_cache", run("--init", "--stdout").stdout)
+        env = {"XDG_CONFIG_HOME": os.path.join(lib.PLACE, "other")}
+        os.makedirs(os.path.join(lib.PLACE, "other", "lagoon"))
+        with open(os.path.join(lib.PLACE, "other", "lagoon", "lagoon.conf"), "w") as f:
+            f.write("# x\ndisk_cache = yes\nctx = 100\n")
+        r = run("serve", "-m", "nowhere", env=env)
+        self.assertEqual(r.stderr.decode().splitlines()[0], "lagoon: lagoon.conf:2: disk_cache does nothing in this version")
+        self.one_line(run("serve", "-m", "nowhere", "--quiet", env=env), 1, "nowhere")
+        self.one_line(run("tokenize", "-m", "/nowhere", env=env), 1, "/nowhere")
 
 
 class Models(Case):
@@ -241,6 +256,18 @@ class Writing(Case):
             self.assertEqual(f.read(), g.read())
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full here")
+    def test_a_file_that_may_not_grow(self):
+        folder = os.path.join(lib.PLACE, "limited")
+        os.makedirs(folder)
+        path = os.path.join(folder, "x.bin")
+        ids = os.path.join(lib.PLACE, "limited.json")
+        with open(ids, "w") as f:
+            f.write("[2, 70, 71]")
+        r = run("logits", "-m", model(), "--tokens", ids, "-o", path,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512)))
+        self.one_line(r, 1, path, "cannot write: File too large")
+        self.assertEqual(os.listdir(folder), [])
+
     def test_every_product_to_a_full_disk(self):
         for words in (["--help"], ["--version"], ["inspect", model()], ["generate", "--help"]):
             if words[0][0] != "-" and words[0] not in commands():

@@ -28,7 +28,7 @@ class Server:
         self.process = subprocess.Popen([lib.PROGRAM, "serve", "-m", path, "--port", "0", *words], stderr=self.log_file,
                                         stdout=subprocess.DEVNULL, env=lib.ENV | (env or {}))
         try:
-            self.port = int(self.wait_log(r" on https?://\S+:(\d+)", path=self.err_path)[1])
+            self.port = int(self.wait_log(r"(?: on |\"url\":\")https?://\S+?:(\d+)", path=self.err_path)[1])
             self.wait_log(r"engine ready|\"ready\"")
         except BaseException:
             self.__exit__(True)

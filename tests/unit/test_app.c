@@ -61,6 +61,31 @@ static void bar_line(void **state)
     assert_non_null(strstr(line, "█░"));
 }
 
+/* A name from outside: whole characters, one column each, and none that the terminal obeys. */
+static void bar_of_odd_names(void **state)
+{
+    lg_bar b;
+    char line[512], *tail;
+
+    (void)state;
+    lg_bar_start(&b, "loading \033[31mred\n\xC2\x9B\xFF.gguf", LG_BAR_BYTES, "never", true);
+    assert_string_equal(b.what, "loading ?[31mred???.gguf");
+    lg_bar_start(&b, "loading \xD0\xBC\xD0\xBE\xD0\xB4\xD0\xB5\xD0\xBB\xD1\x8C.gguf", LG_BAR_BYTES, "never",
+                 true);
+    b.total = 1000;
+    lg_bar_line(&b, b.start_us, 90, line, sizeof line);
+    tail = strstr(line, ".gguf  ........");
+    assert_non_null(tail);
+    assert_int_equal(strlen(tail), 90 - 1 - 14); // of the columns, "loading " and six letters are taken
+    for (int width = 20; width < 60; width++) {
+        lg_bar_line(&b, b.start_us, width, line, sizeof line);
+        assert_int_equal(lg_utf8_complete(line, strlen(line)), strlen(line));
+    }
+    lg_bar_start(&b, "loading 3456789012345678901234567890123456789012345678901234\xD0\xBC\xD0\xBC",
+                 LG_BAR_BYTES, "never", true);
+    assert_int_equal(strlen(b.what), 60 + 2); // of 64 bytes with the NUL, no half of a letter
+}
+
 static void check_rules(bool explicitly, int64_t limit, bool thinking, int64_t budget, bool want,
                         int64_t want_budget)
 {
@@ -208,7 +233,7 @@ static void interruption(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures),       cmocka_unit_test(bar_line),
+        cmocka_unit_test(figures),       cmocka_unit_test(bar_line), cmocka_unit_test(bar_of_odd_names),
         cmocka_unit_test(think_rules),   cmocka_unit_test(markdown),
         cmocka_unit_test(terminal_text), cmocka_unit_test(markdown_keeps_every_character),
         cmocka_unit_test(interruption),

@@ -255,7 +255,7 @@ static void refusals(void **state)
     refuse("\"temperature\":\"hot\"", "temperature", "", "number");
     refuse("\"top_k\":1.5", "top_k", "", "integer");
     refuse("\"top_p\":1.01", "top_p", "", "between 0 and 1");
-    refuse("\"seed\":1e30", "seed", "", "integer");
+    refuse("\"seed\":1e30", "seed", "", "between -9223372036854775808 and");
     refuse("\"n\":9", "n", "", "between 1 and 8");
     refuse("\"n\":0", "n", "", "between 1 and 8");
     refuse("\"stop\":7", "stop", "", "string");
@@ -272,8 +272,11 @@ static void refusals(void **state)
     refuse("\"reasoning\":7", "reasoning", "", "object");
     refuse("\"thinking\":{\"type\":\"maybe\"}", "thinking.type", "", "adaptive");
     refuse("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}", "thinking.budget_tokens", "",
-           "between 1");
-    refuse("\"max_tokens\":-2", "max_tokens", "", "between -1");
+           "at least 1");
+    refuse("\"max_tokens\":-2", "max_tokens", "", "at least -1");
+    refuse("\"max_tokens\":-1e30", "max_tokens", "", "at least -1");
+    refuse("\"max_tokens\":1.5", "max_tokens", "", "an integer");
+    refuse("\"top_k\":18446744073709551616", "top_k", "", "between -1");
     refuse("\"stream_options\":{\"include_usage\":1}", "stream_options.include_usage", "", "true or false");
     refuse("\"audio\":{}", "audio", "", "not supported");
     refuse("\"modalities\":[\"text\",\"audio\"]", "modalities", "", "[\"text\"]");
@@ -380,6 +383,12 @@ static void thinking(void **state)
 
 static void limits(void **state)
 {
+    static const char *const most[] = {"\"max_tokens\":2147483647",
+                                       "\"max_tokens\":9007199254740991",
+                                       "\"max_tokens\":9223372036854775807",
+                                       "\"max_tokens\":18446744073709551615",
+                                       "\"max_tokens\":1e30",
+                                       "\"thinking_budget\":1e30"};
     td_run r;
     int64_t ctx = td_service()->n_ctx;
 
@@ -391,6 +400,11 @@ static void limits(void **state)
     take("\"max_tokens\":50", &r);
     assert_int_equal(r.job->max_tokens, 50);
     td_free(&r);
+    for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) { // however a client spells it
+        take(most[i], &r);
+        assert_int_equal(r.job->max_tokens, ctx - (int64_t)r.job->prompt.n);
+        td_free(&r);
+    }
     take("\"max_tokens\":-1", &r);
     assert_int_equal(r.job->max_tokens, ctx - (int64_t)r.job->prompt.n);
     int64_t n = (int64_t)r.job->prompt.n;
@@ -506,6 +520,7 @@ static void settings(void **state)
     assert_int_equal(lg_api_status(&r.error), 400);
     assert_string_equal(r.error.code, "model_mismatch");
     td_free(&r);
+    refuse("\"model\":null", "model", "model_mismatch", "model must name what is served here");
     take("\"model\":\"laguna-test\"", &r);
     td_free(&r);
     set->strict_status = "404";

@@ -630,6 +630,48 @@ static void a_failed_step(void **state)
     lg_engine_close(e);
 }
 
+static lg_status rows_of_nan(lg_backend *b, const void *from, void *to, size_t n, lg_err *err)
+{
+    lg_status st = real_ops->download(b, from, to, n, err);
+
+    for (size_t i = 0; n == 512 * sizeof(float) && i < 512; i++)
+        ((float *)to)[i] = NAN;
+    return st;
+}
+
+// Whether everything is banned or no logit is a number: the reply ends, and the device is not lost.
+static void nothing_to_choose(void **state)
+{
+    const int32_t a = byte_token('a');
+    lg_logit_bias never[512];
+    lg_gen_stats s;
+    lg_err err = {0};
+    heard h;
+    lg_gen_params p = params(&h);
+
+    (void)state;
+    SCRIPT(EOT, a, a);
+    lg_engine *e = open_file(path, 0);
+    lg_backend *b = lg_engine_backend(e);
+    lg_ops ops = *(real_ops = b->ops);
+    for (int i = 0; i < 512; i++)
+        never[i] = (lg_logit_bias){i, -100};
+    p.sampling.bias = never;
+    p.sampling.n_bias = 512;
+    assert_int_equal(lg_generate(e, &a, 1, &p, &s, NULL, &err), LG_E_INPUT);
+    assert_string_equal(err.msg, "bans and biases leave no token to choose, 0 tokens into the reply");
+    never[0] = (lg_logit_bias){300, 0};
+    p.sampling.n_bias = 1;
+    ops.download = rows_of_nan;
+    b->ops = &ops;
+    h.last_done = 0;
+    assert_int_equal(lg_generate(e, &a, 1, &p, &s, NULL, &err), LG_E_INTERNAL);
+    b->ops = real_ops;
+    h.last_done = 0;
+    assert_int_equal(lg_generate(e, &a, 1, &p, &s, NULL, &err), LG_OK);
+    lg_engine_close(e);
+}
+
 static void cancelled_replies(void **state)
 {
     enum { N = 200 };
@@ -940,7 +982,7 @@ int main(void)
         cmocka_unit_test(penalties_act),
         cmocka_unit_test(reuse_never_changes_an_answer),
         cmocka_unit_test(the_next_turn_resumes),
-        cmocka_unit_test(a_failed_step),
+        cmocka_unit_test(a_failed_step), cmocka_unit_test(nothing_to_choose),
         cmocka_unit_test(cancelled_replies),
 #if LG_WRAP_ALLOC
         cmocka_unit_test(no_allocation_in_a_step),

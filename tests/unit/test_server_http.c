@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "app/logs.h"
+#include "base/log.h"
 #include "engine/logprob.h"
 #include "server/guard.h"
 #include "server/route.h"
@@ -242,11 +243,13 @@ static void log_lines(void **state)
     (void)state;
     lg_buf_init(&b, 4096);
     lg_logs_json(
-        LG_STR("12:04:05.123 info http done id=r-1 status=200 tok_s=31.0 text=\"a b\\\" empty= note"), "T",
-        &b);
+        LG_STR(
+            "12:04:05.123 info http done id=r-1 status=200 tok_s=31.0 text=\"a b\\\\\" empty= Note: a note"),
+        "T", &b);
     assert_string_equal(
-        lg_buf_z(&b), "{\"ts\":\"T\",\"level\":\"info\",\"mod\":\"http\",\"event\":\"done\",\"id\":\"r-1\","
-                      "\"status\":200,\"tok_s\":31.0,\"text\":\"a b\\\\\",\"empty\":\"\",\"note\":\"note\"}");
+        lg_buf_z(&b),
+        "{\"ts\":\"T\",\"level\":\"info\",\"mod\":\"http\",\"event\":\"done\",\"id\":\"r-1\","
+        "\"status\":200,\"tok_s\":31.0,\"text\":\"a b\\\\\",\"empty\":\"\",\"note\":\"Note: a note\"}");
     lg_buf_clear(&b);
     lg_logs_json(LG_STR("12:04:05.123 warn x y v=-5 w=1e3 z=0x10 q=\"12\""), "T", &b);
     assert_string_equal(
@@ -254,6 +257,45 @@ static void log_lines(void **state)
                       "\"z\":\"0x10\",\"q\":\"12\"}");
     lg_buf_free(&b);
 }
+
+/* Whatever a client sends stays one value, in the text and in the JSON made of it. */
+#define TEXT(s) {(s), sizeof(s) - 1}
+static void log_values(void **state)
+{
+    static const struct {
+        size_t room;
+        lg_str text;
+        const char *value, *json;
+    } cases[] = {
+        {64, TEXT("curl/8.1"), "curl/8.1", "\"curl/8.1\""},
+        {64, TEXT("a=b"), "a=b", "\"a=b\""},
+        {64, TEXT(""), "\"\"", "\"\""},
+        {64, TEXT("007"), "\"007\"", "\"007\""},
+        {64, TEXT("-1.5e3"), "\"-1.5e3\"", "\"-1.5e3\""},
+        {64, TEXT("my laptop"), "\"my laptop\"", "\"my laptop\""},
+        {64, TEXT("/x\" a=0 y=\"\\"), "\"/x\\\" a=0 y=\\\"\\\\\"", "\"/x\\\" a=0 y=\\\"\\\\\""},
+        {64, TEXT("a\nb\0c"), "\"a?b?c\"", "\"a?b?c\""},
+        {16, TEXT("curl/8.1-and-more"), "curl/8.1-and-mo", "\"curl/8.1-and-mo\""},
+        {16, TEXT("my laptop at work"), "\"my laptop at \"", "\"my laptop at \""},
+        {16, TEXT("my laptop, \"it\""), "\"my laptop, \\\"\"", "\"my laptop, \\\"\""},
+        {16, TEXT("my laptops (\xC3\xA9)"), "\"my laptops (\"", "\"my laptops (\""},
+    };
+    char value[64], line[128];
+    lg_buf b;
+
+    (void)state;
+    lg_buf_init(&b, 4096);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_string_equal(lg_log_value(cases[i].text, value, cases[i].room), cases[i].value);
+        (void)snprintf(line, sizeof line, "12:04:05.123 info x y v=%s w=1", value);
+        lg_buf_clear(&b);
+        lg_logs_json(lg_str_of(line), "T", &b);
+        assert_non_null(strstr(lg_buf_z(&b), cases[i].json));
+        assert_non_null(strstr(lg_buf_z(&b), ",\"w\":1}"));
+    }
+    lg_buf_free(&b);
+}
+#undef TEXT
 
 static void logprobs(void **state)
 {
@@ -282,7 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys),     cmocka_unit_test(sites),  cmocka_unit_test(clients),
         cmocka_unit_test(routes),   cmocka_unit_test(errors), cmocka_unit_test(log_lines),
-        cmocka_unit_test(logprobs),
+        cmocka_unit_test(log_values), cmocka_unit_test(logprobs),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

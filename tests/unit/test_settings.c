@@ -509,8 +509,9 @@ static void annotated_file(void **state)
     assert_int_equal(lg_settings_init(NULL, path, sizeof path, &err), LG_OK);
     assert_string_equal(path, conf);
     assert_int_equal(lg_settings_init(NULL, path, sizeof path, &err), LG_E_INPUT);
-    assert_line(&err,
-                "~/.config/lagoon/lagoon.conf: exists and is left as it is; move it away to get a fresh one");
+    assert_line(
+        &err,
+        "~/.config/lagoon/lagoon.conf: exists and is left as it is; 'lagoon --init --stdout' prints a fresh one");
     load(&with, NULL); // as written, it changes nothing
     assert_int_equal(with.st, LG_OK);
     assert_true(with.s.conf_read);
