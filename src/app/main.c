@@ -179,6 +179,11 @@ static int dispatch(lg_app *app, int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "serve";
 
+    if (strcmp(word, "help") == 0 && argc == 3) {
+        char flag[] = "--help", *words[] = {argv[0], argv[2], flag, NULL};
+
+        return dispatch(app, 3, words);
+    }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_commands();
         return LG_EXIT_OK;

@@ -189,10 +189,15 @@ static void wake(struct lg_job_private *v)
     (void)n; // full means that the reader has been woken already
 }
 
+static bool ends(lg_job_event_kind kind)
+{
+    return kind == LG_JOB_END || kind == LG_JOB_ERROR;
+}
+
 // Whether the reader is to be woken for a record of this kind that has just been added.
 static bool wakes(const struct lg_job_private *v, lg_job_event_kind kind)
 {
-    if (kind == LG_JOB_END || kind == LG_JOB_ERROR)
+    if (ends(kind))
         return true;
     return v->wanted && (!v->collects || v->in.n >= COLLECT_BYTES);
 }
@@ -214,6 +219,7 @@ static void put(lg_job *job, const record *r, const void *payload)
     } else {
         atomic_store(&v->broken, true);
         atomic_store(&job->cancel, true);
+        v->lost_end = v->lost_end || ends(r->kind);
     }
     v->last_progress = r->kind == LG_JOB_PROGRESS && v->progressed ? start + 1 : 0;
     v->progressed = v->progressed || r->kind == LG_JOB_PROGRESS;
@@ -342,6 +348,22 @@ static bool refill(struct lg_job_private *v, bool ask)
     return v->at < v->out.n;
 }
 
+// Nobody waits for an end that there was no memory for.
+static bool take_lost_end(struct lg_job_private *v, lg_job_event *ev)
+{
+    bool lost;
+
+    (void)pthread_mutex_lock(&v->lock);
+    lost = v->lost_end && v->in.n == 0;
+    v->lost_end = v->lost_end && !lost;
+    (void)pthread_mutex_unlock(&v->lock);
+    if (!lost)
+        return false;
+    (void)lg_api_fail(&v->no_memory, LG_API_INTERNAL, NULL, "out of memory");
+    *ev = (lg_job_event){.kind = LG_JOB_ERROR, .error = &v->no_memory};
+    return true;
+}
+
 static bool take(lg_job *job, bool ask, lg_job_event *ev)
 {
     struct lg_job_private *v = job->priv;
@@ -349,7 +371,7 @@ static bool take(lg_job *job, bool ask, lg_job_event *ev)
     record r;
 
     if (!refill(v, ask))
-        return false;
+        return take_lost_end(v, ev);
     memcpy(&r, v->out.p + v->at, sizeof r);
     payload = v->out.p + v->at + sizeof r;
     v->at += (sizeof r + r.n + ALIGN - 1) / ALIGN * ALIGN;

@@ -35,6 +35,8 @@ struct lg_job_private {
     bool wanted;         /* the reader waits */
     bool collects;       /* it waits for the end */
     atomic_bool broken;  /* an event was lost */
+    bool lost_end;       /* and then the one that ends the job: the reader gets `no_memory` in its place */
+    lg_api_error no_memory;
     int wake[2];         /* read and write end; the same descriptor where there is an eventfd */
     lg_job_call_name *call;
     size_t n_call;

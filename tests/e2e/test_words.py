@@ -50,6 +50,13 @@ class Words(Case):
                 self.assertTrue(r.stdout.startswith(b"usage: lagoon " + name.encode()), r.stdout[:80])
                 self.assertTrue(all(len(line) <= 110 for line in r.stdout.decode().split("\n")))
 
+    def test_help_with_a_word(self):
+        for name in commands():
+            self.assertEqual(run("help", name).stdout, run(name, "--help").stdout)
+        self.one_line(run("help", "srve"), 2, "did you mean 'serve'")
+        self.one_line(run("help", "fetch"), 2, "not in this version")
+        self.assertEqual(run("help", "help").stdout, run("--help").stdout)
+
     def test_unknown_command(self):
         self.one_line(run("sevre"), 2, "unknown command 'sevre'; did you mean 'serve'?")
         self.one_line(run("genrate"), 2, "did you mean 'generate'?")

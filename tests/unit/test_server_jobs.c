@@ -4,6 +4,7 @@
  */
 #include "check.h"
 #include "clock.h"
+#include "fault.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -433,6 +434,37 @@ static void events(void **state)
     lg_job_release(job);
 }
 
+// Memory that runs out in the middle loses events; the end it does not lose.
+static void an_end_without_memory(void **state)
+{
+    lg_job *job = job_of(1);
+    lg_job_event ev = {0};
+    lg_api_error e;
+    char *text;
+
+    (void)state;
+    if (!LG_HAVE_FAULT)
+        skip();
+    text = calloc(1, 1 << 20);
+    assert_non_null(text);
+    reply(job, LG_EV_CONTENT, 0, "first");
+    fault_arm(FAULT_ALLOC, 1);
+    lg_job_put_reply(job, 0, &(lg_event){.kind = LG_EV_CONTENT, .text = {text, 1 << 20}});
+    assert_int_equal(fault_disarm(), 1);
+    assert_false(lg_job_sound(job));
+    (void)lg_api_fail(&e, LG_API_INTERNAL, NULL, "out of memory");
+    lg_job_put_error(job, &e);
+    assert_true(readable(job));
+    assert_true(lg_job_take(job, &ev));
+    assert_str(ev.reply.text, "first");
+    assert_true(lg_job_take(job, &ev));
+    assert_int_equal(ev.kind, LG_JOB_ERROR);
+    assert_int_equal(ev.error->kind, LG_API_INTERNAL);
+    assert_false(lg_job_take(job, &ev));
+    free(text);
+    lg_job_release(job);
+}
+
 // Whoever collects is woken by the end, and once much has gathered; whoever naps, by the end alone.
 static void seldom_woken(void **state)
 {
@@ -625,7 +657,7 @@ int main(void)
         cmocka_unit_test(aged),      cmocka_unit_test(overdue),
         cmocka_unit_test(capacity),  cmocka_unit_test(cancelled), cmocka_unit_test(stopped),
         cmocka_unit_test(grace),     cmocka_unit_test(seeds),    cmocka_unit_test(events),
-        cmocka_unit_test(seldom_woken), cmocka_unit_test(pauses),
+        cmocka_unit_test(seldom_woken), cmocka_unit_test(an_end_without_memory), cmocka_unit_test(pauses),
         cmocka_unit_test(call_ids),  cmocka_unit_test(two_threads), cmocka_unit_test(a_crowd),
     };
 
