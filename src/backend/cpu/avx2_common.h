@@ -183,25 +183,26 @@ LG_INLINE void fetch_on(stream *s, int bytes)
 }
 
 /* A span that is fetched into L2 beside other work, evenly: processors have some sixteen misses of a core on
- * their way at once, and what asks for more of them waits. */
+ * their way at once, and what asks for more of them waits. Whole lines a step, so that the loop's length is
+ * the same until the end; the span may be done before the work is. */
 typedef struct shares {
     const uint8_t *at, *end;
-    size_t each, due; /* bytes of a step; bytes that are to be fetched by now */
+    size_t each; /* bytes of a step, a multiple of 64 */
 } shares;
 
 LG_INLINE shares shares_of(const lg_span *s, int n)
 {
-    return (shares){s->p, s->p + s->bytes, s->bytes / (size_t)n + 1, 0};
+    return (shares){s->p, s->p + s->bytes, (s->bytes / (size_t)n + 64) / 64 * 64};
 }
 
 /* n steps. */
 LG_INLINE void fetch_shares(shares *s, int n)
 {
-    for (s->due += (size_t)n * s->each; s->due >= 64; s->due -= 64) {
-        if (s->at < s->end)
-            _mm_prefetch((const char *)s->at, _MM_HINT_T1);
-        s->at += 64;
-    }
+    size_t left = s->at < s->end ? (size_t)(s->end - s->at) : 0, bytes = (size_t)n * s->each;
+    const uint8_t *stop = s->at + (bytes < left ? bytes : left);
+
+    for (; s->at < stop; s->at += 64)
+        _mm_prefetch((const char *)s->at, _MM_HINT_T1);
 }
 
 /*
