@@ -47,6 +47,17 @@ LG_INLINE __m512i broadcast512_i64(const void *p)
     memcpy(&v, p, sizeof v);
     return _mm512_set1_epi64(v);
 }
+/* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. */
+LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
+{
+    if (to_l2) {
+        for (int i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)s->at + i, _MM_HINT_T1);
+    } else {
+        fetch(s->at, bytes);
+    }
+    pass_on(s, bytes);
+}
 /*
  * Sums start from a zero of their own, and are added to in place. Compilers copy one zero, and copy sums
  * around their loops: thirty-two vmovdqa64 beside 64 products, each of which waits for a multiplier where the

@@ -371,7 +371,7 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
     size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
     shares next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
 
-    start_group(x, idx, 0, n_cols, a, acc);
+    start_group(x, idx, 0, n_cols, a, acc, y, y_stride);
     for (int at = 0; at < w->n_in; at += LG_SLICE) {
         int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
         lg_mat part = {.p = w->p + unit_bytes * (size_t)(at / unit), .row_bytes = w->row_bytes, .n_in = n};
