@@ -166,10 +166,9 @@ LG_INLINE void fetch(const uint8_t *p, int bytes)
         _mm_prefetch((const char *)p + i, _MM_HINT_T0);
 }
 
-/* One step: `bytes` of the stream. */
-LG_INLINE void fetch_on(stream *s, int bytes)
+/* The stream moves on. */
+LG_INLINE void pass_on(stream *s, int bytes)
 {
-    fetch(s->at, bytes);
     s->at += bytes;
     if (__builtin_expect(s->at < s->end, 1))
         return;
@@ -182,26 +181,34 @@ LG_INLINE void fetch_on(stream *s, int bytes)
     }
 }
 
+/* One step: `bytes` of the stream. */
+LG_INLINE void fetch_on(stream *s, int bytes)
+{
+    fetch(s->at, bytes);
+    pass_on(s, bytes);
+}
+
 /* A span that is fetched into L2 beside other work, evenly: processors have some sixteen misses of a core on
- * their way at once, and what asks for more of them waits. */
+ * their way at once, and what asks for more of them waits. Whole lines a step, so that the loop's length is
+ * the same until the end; the span may be done before the work is. */
 typedef struct shares {
     const uint8_t *at, *end;
-    size_t each, due; /* bytes of a step; bytes that are to be fetched by now */
+    size_t each; /* bytes of a step, a multiple of 64 */
 } shares;
 
 LG_INLINE shares shares_of(const lg_span *s, int n)
 {
-    return (shares){s->p, s->p + s->bytes, s->bytes / (size_t)n + 1, 0};
+    return (shares){s->p, s->p + s->bytes, (s->bytes / (size_t)n + 64) / 64 * 64};
 }
 
 /* n steps. */
 LG_INLINE void fetch_shares(shares *s, int n)
 {
-    for (s->due += (size_t)n * s->each; s->due >= 64; s->due -= 64) {
-        if (s->at < s->end)
-            _mm_prefetch((const char *)s->at, _MM_HINT_T1);
-        s->at += 64;
-    }
+    size_t left = s->at < s->end ? (size_t)(s->end - s->at) : 0, bytes = (size_t)n * s->each;
+    const uint8_t *stop = s->at + (bytes < left ? bytes : left);
+
+    for (; s->at < stop; s->at += 64)
+        _mm_prefetch((const char *)s->at, _MM_HINT_T1);
 }
 
 /*
@@ -242,12 +249,15 @@ LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const u
     }
 }
 
-/* Pointers to columns [first, first + n), and their sums at zero. */
+/* Pointers to columns [first, first + n), and their sums at zero. Where results will go is fetched meanwhile:
+ * rows of y are far apart, so each store at the end would wait for a line of its own. */
 LG_INLINE void start_group(const lg_acts *x, const int32_t *idx, int first, int n, const uint8_t **a,
-                           float *acc)
+                           float *acc, const float *y, size_t y_stride)
 {
-    for (int c = 0; c < n; c++)
+    for (int c = 0; c < n; c++) {
         a[c] = x->p + (size_t)(idx ? idx[first + c] : first + c) * x->stride;
+        __builtin_prefetch(y + (size_t)(first + c) * y_stride, 1, 2);
+    }
     memset(acc, 0, (size_t)n * LG_TILE_ROWS * sizeof *acc);
 }
 
@@ -273,7 +283,7 @@ LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_b
         int group = n_cols - first < LG_GEMM_GROUP ? n_cols - first : LG_GEMM_GROUP;
         const uint8_t *slice = tile;
 
-        start_group(x, idx, first, group, a, acc);
+        start_group(x, idx, first, group, a, acc, y, y_stride);
         for (int at = 0; at < n_in; at += LG_SLICE) {
             int n = n_in - at < LG_SLICE ? n_in - at : LG_SLICE;
 

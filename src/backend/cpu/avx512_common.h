@@ -47,6 +47,61 @@ LG_INLINE __m512i broadcast512_i64(const void *p)
     memcpy(&v, p, sizeof v);
     return _mm512_set1_epi64(v);
 }
+/* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. */
+LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
+{
+    if (to_l2) {
+        for (int i = 0; i < bytes; i += 64)
+            _mm_prefetch((const char *)s->at + i, _MM_HINT_T1);
+    } else {
+        fetch(s->at, bytes);
+    }
+    pass_on(s, bytes);
+}
+/*
+ * Sums start from a zero of their own, and are added to in place. Compilers copy one zero, and copy sums
+ * around their loops: thirty-two vmovdqa64 beside 64 products, each of which waits for a multiplier where the
+ * renamer does not take it (docs/decisions/0245). vpxor of an xmm costs no execution; its name ends at
+ * register 15.
+ */
+LG_INLINE __m512i zero512(void)
+{
+    __m512i v;
+
+    __asm__ volatile("vpxor %x0, %x0, %x0" : "=x"(v));
+    return v;
+}
+/* acc + unsigned bytes of w times signed bytes of a, by fours. */
+LG_INLINE __m512i dot_bytes(__m512i acc, __m512i w, __m512i a)
+{
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(a));
+    return acc;
+}
+/* The same, the four bytes at p in every lane: part of the instruction. */
+LG_INLINE __m512i dot_bytes_at(__m512i acc, __m512i w, const void *p)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(w), "m"(*(const int32_t *)p));
+    return acc;
+}
+/* p + n in a register of its own: with an index beside it the address would take an instruction's place in
+ * the queue (Intel's processors split an operand from memory off when its address has two registers). */
+LG_INLINE const uint8_t *step_on(const uint8_t *p, size_t n)
+{
+    p += n;
+    __asm__("" : "+r"(p));
+    return p;
+}
+/* acc + int16 of a times int16 of b, by twos. */
+LG_INLINE __m512i dot_words(__m512i acc, __m512i a, __m512i b)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+    return acc;
+}
+LG_INLINE __m512i dot_words_at(__m512i acc, __m512i a, const void *p)
+{
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(a), "m"(*(const int32_t *)p));
+    return acc;
+}
 /* Lane j of the low half plus lane j of the high half. */
 LG_INLINE __m256i fold_i32(__m512i v)
 {

@@ -25,7 +25,7 @@ LG_INLINE void add_steps_vnni(bool up, const uint8_t *codes, int step, int n, co
             w = up_128(w);
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
-            part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(q[c] + 4 * (step + k)));
+            part[c] = dot_bytes_at(part[c], w, q[c] + 4 * (step + k));
     }
 }
 
@@ -35,14 +35,22 @@ LG_INLINE void min_sums_vnni(const uint8_t *mins, int n_pairs, const int16_t *co
 {
     LG_UNROLL(8)
     for (int c = 0; c < n_cols; c++)
-        sum[c] = _mm512_setzero_si512();
+        sum[c] = zero512();
     for (int j = 0; j < n_pairs; j++) {
         __m512i m = load512(mins + 64 * j);
 
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
-            sum[c] = _mm512_dpwssd_epi32(sum[c], m, broadcast512_i32(sums[c] + 2 * j));
+            sum[c] = dot_words_at(sum[c], m, sums[c] + 2 * j);
     }
+}
+
+LG_INLINE float load_f32(const void *p)
+{
+    float v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
 }
 
 /* acc + d * da * (float)v, or minus it, for 16 rows; d is in the tile. */
@@ -60,60 +68,76 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
                               const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
     const int run = five ? 2 : 4; // 16 * 15 * 127, 8 * 31 * 127
+    const uint8_t *q[VNNI_COLS];
+    shares next = *ahead;
 
-    for (int k0 = at; k0 < at + n; k0 += 256, slice += Q45_BYTES) {
-        _Alignas(32) int16_t sums32[VNNI_COLS][8], steps[VNNI_COLS][16];
+    LG_UNROLL(8)
+    for (int c = 0; c < n_cols; c++)
+        q[c] = x[c] + at;
+    // of the parts of a row, counted from its codes, so that one register a column reaches them all
+    size_t sums = lg_act_sums_at(n_in) + (size_t)at / 8 - (size_t)at,
+           steps = lg_act_steps_at(n_in) + (size_t)at / 8 - (size_t)at;
+    size_t scale = lg_act_scales_at(n_in) + (size_t)at / 64 - (size_t)at;
+    for (int k0 = 0; k0 < n; k0 += 256, slice += WIDE_BYTES, sums += 32, steps += 32, scale += 4) {
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
-        const int16_t *sums[VNNI_COLS];
 
         LG_UNROLL(8)
-        for (int c = 0; c < n_cols; c++) { // to where one address reaches all columns
-            _mm_store_si128((__m128i *)sums32[c], sums_of_32(act_sums(x[c], n_in) + k0 / 16));
-            _mm256_store_si256((__m256i *)steps[c], load256(act_steps(x[c], n_in) + k0 / 16));
-            sums[c] = sums32[c];
-            dot[c] = _mm512_setzero_si512();
-        }
+        for (int c = 0; c < n_cols; c++)
+            dot[c] = zero512();
         for (int j = 0; j < 8; j++) {
-            fetch_shares(ahead, 1);
+            __m512i s = load512(slice + TILE_SCALES + 64 * j);
+
+            fetch_shares(&next, 1);
             LG_UNROLL(2)
-            for (int step = 4 * j; step < 4 * j + 4; step += run) {
-                __m512i s, low[VNNI_COLS], high[VNNI_COLS];
+            for (int h = 0; h < 4 / run; h++) {
+                __m512i low[VNNI_COLS], high[VNNI_COLS];
 
                 LG_UNROLL(8)
-                for (int c = 0; c < n_cols; c++)
-                    low[c] = high[c] = _mm512_setzero_si512();
+                for (int c = 0; c < n_cols; c++) {
+                    low[c] = zero512();
+                    high[c] = zero512();
+                }
                 LG_UNROLL(4)
                 for (int k = 0; k < run; k++) {
-                    __m512i w0 = load512(slice + 128 * (step + k)),
-                            w1 = load512(slice + 128 * (step + k) + 64);
+                    int step = 4 * j + run * h + k;
+                    __m512i w0 = load512(slice + 128 * step), w1 = load512(slice + 128 * step + 64);
 
                     LG_UNROLL(8)
                     for (int c = 0; c < n_cols; c++) {
-                        __m512i a = broadcast512_i64(x[c] + k0 + 8 * (step + k));
+                        __m512i a = broadcast512_i64(q[c] + k0 + 8 * step);
 
-                        low[c] = _mm512_dpbusd_epi32(low[c], w0, a);
-                        high[c] = _mm512_dpbusd_epi32(high[c], w1, a);
+                        low[c] = dot_bytes(low[c], w0, a);
+                        high[c] = dot_bytes(high[c], w1, a);
                     }
                 }
-                s = load512(slice + TILE_SCALES + 64 * j);
                 LG_UNROLL(8)
-                for (int c = 0; c < n_cols; c++) {
-                    dot[c] = _mm512_dpwssd_epi32(dot[c], _mm512_packs_epi32(low[c], high[c]),
-                                                 _mm512_mullo_epi16(s, broadcast512_i32(steps[c] + 2 * j)));
-                }
+                for (int c = 0; c < n_cols; c++)
+                    dot[c] = dot_words(dot[c], _mm512_packs_epi32(low[c], high[c]),
+                                       _mm512_mullo_epi16(s, broadcast512_i32(q[c] + steps + 4 * j)));
             }
         }
-        min_sums_vnni(slice + Q45_MINS, 4, sums, n_cols, min);
+        LG_UNROLL(8)
+        for (int c = 0; c < n_cols; c++)
+            min[c] = zero512();
+        LG_UNROLL(8)
+        for (int j = 0; j < 8; j++) {
+            __m512i m = load512(slice + WIDE_MINS + 64 * j);
+
+            LG_UNROLL(8)
+            for (int c = 0; c < n_cols; c++)
+                min[c] = dot_words_at(min[c], m, q[c] + sums + 4 * j);
+        }
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++) {
-            float da = act_scales(x[c], n_in)[k0 / 256];
+            float da = load_f32(q[c] + scale);
             __m512 sum = _mm512_loadu_ps(acc + LG_TILE_ROWS * c);
 
-            sum = add_block_vnni(slice + Q45_D, da, dot[c], false, sum);
-            sum = add_block_vnni(slice + Q45_DMIN, da, min[c], true, sum);
+            sum = add_block_vnni(slice + WIDE_D, da, dot[c], false, sum);
+            sum = add_block_vnni(slice + WIDE_DMIN, da, min[c], true, sum);
             _mm512_storeu_ps(acc + LG_TILE_ROWS * c, sum);
         }
     }
+    *ahead = next;
 }
 
 /* The scales of a sub-block (int16 pairs (s, s), of which `one` keeps one) times the activations' step. */
@@ -126,7 +150,13 @@ LG_INLINE __m512i scale_step(__m512i one, const int16_t *steps)
 LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
                             const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
+    const uint8_t *q[VNNI_COLS];
+    shares next = *ahead;
+
     (void)variant;
+    LG_UNROLL(8)
+    for (int c = 0; c < n_cols; c++)
+        q[c] = step_on(x[c], (size_t)at);
     for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES) {
         _Alignas(32) int16_t steps[VNNI_COLS][16];
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
@@ -136,29 +166,30 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
         for (int c = 0; c < n_cols; c++) {
             _mm256_store_si256((__m256i *)steps[c], load256(act_steps(x[c], n_in) + k0 / 16));
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
-            dot[c] = _mm512_setzero_si512();
+            dot[c] = zero512();
         }
         for (int g = 0; g < 16; g++) {
             __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)),
                     part[VNNI_COLS];
 
             if (g % 2 == 0)
-                fetch_shares(ahead, 1);
+                fetch_shares(&next, 1);
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                part[c] = _mm512_setzero_si512();
+                part[c] = zero512();
             LG_UNROLL(4)
             for (int k = 0; k < 4; k++) {
                 __m512i w = load512(slice + 64 * (4 * g + k));
 
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++)
-                    part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(x[c] + k0 + 16 * g + 4 * k));
+                    part[c] = dot_bytes_at(part[c], w, q[c] + 4 * k);
             }
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++) {
                 dot[c] = _mm512_add_epi32(dot[c],
                                           _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
+                q[c] = step_on(q[c], 16);
             }
         }
         min_sums_vnni(slice + Q6_MINS, 8, sums, n_cols, min);
@@ -170,6 +201,7 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
                                                 _mm512_loadu_ps(to)));
         }
     }
+    *ahead = next;
 }
 
 /* Signed codes with scales (Q3_K, IQ4_XS; Q2_K with mins). Codes go in as code + 128; the 128 comes off as
@@ -184,7 +216,8 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
 
         fetch_shares(ahead, 8);
         for (int c = 0; c < n_cols; c++) {
-            dot[c] = off[c] = _mm512_setzero_si512();
+            dot[c] = zero512();
+            off[c] = zero512();
             q[c] = x[c] + k0;
             a[c] = act_steps(x[c], n_in) + k0 / 16;
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
@@ -196,12 +229,12 @@ LG_INLINE void signed_k_cols_vnni(int has_min, const uint8_t *slice, int n_in, i
             __m512i one = g % 2 ? _mm512_maskz_mov_epi16(0xAAAAAAAA, s) : even;
 
             for (int c = 0; c < n_cols; c++)
-                part[c] = _mm512_setzero_si512();
+                part[c] = zero512();
             add_steps_vnni(true, slice, 4 * g, 4, q, n_cols, part);
             for (int c = 0; c < n_cols; c++) {
                 dot[c] =
                     _mm512_add_epi32(dot[c], _mm512_mullo_epi32(part[c], scale_step(even, a[c] + g / 2 * 2)));
-                off[c] = _mm512_dpwssd_epi32(off[c], one, broadcast512_i32(sums[c] + g / 2 * 2));
+                off[c] = dot_words_at(off[c], one, sums[c] + g / 2 * 2);
             }
         }
         if (has_min)
@@ -256,33 +289,36 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
 {
     const int elems = variant == RUN_16 ? 16 : 32;
     const bool has_min = variant == RUN_32_MIN;
+    const uint8_t *q[VNNI_COLS];
     __m512 acc[VNNI_COLS];
+    shares next = *ahead;
     run_acts a;
 
     LG_UNROLL(8)
     for (int c = 0; c < n_cols; c++) {
         acc[c] = _mm512_loadu_ps(sums + LG_TILE_ROWS * c);
         run_acts_of(x[c], n_in, at, n, variant == RUN_16, a.step[c], a.offset[c]);
+        q[c] = step_on(x[c], (size_t)at);
     }
     for (int k0 = 0; k0 < n; k0 += elems, slice += run_bytes(elems, has_min)) {
         const uint8_t *d = slice + elems * LG_TILE_ROWS;
         __m512 product[VNNI_COLS], dw = _mm512_loadu_ps(d);
 
-        fetch_shares(ahead, 1);
+        fetch_shares(&next, 1);
         LG_UNROLL(2)
         for (int g = 0; g < elems / 16; g++) {
             __m512i part[VNNI_COLS];
 
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                part[c] = _mm512_setzero_si512();
+                part[c] = zero512();
             LG_UNROLL(4)
             for (int k = 4 * g; k < 4 * g + 4; k++) {
                 __m512i w = up_128(load512(slice + 64 * k));
 
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++)
-                    part[c] = _mm512_dpbusd_epi32(part[c], w, broadcast512_i32(x[c] + at + k0 + 4 * k));
+                    part[c] = dot_bytes_at(part[c], w, q[c] + 4 * k);
             }
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++) {
@@ -300,15 +336,17 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
             if (has_min)
                 acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_loadu_ps(d + LG_TILE_ROWS * sizeof(float)), da),
                                          _mm512_set1_ps(a.offset[c][k0 / elems] * 0x1p-7f), acc[c]);
+            q[c] = step_on(q[c], (size_t)elems);
         }
     }
     LG_UNROLL(8)
     for (int c = 0; c < n_cols; c++)
         _mm512_storeu_ps(sums + LG_TILE_ROWS * c, acc[c]);
+    *ahead = next;
 }
 
-LG_SLICED_GEMM(gemm_q4_k_vnni, wide_cols_vnni, 0, 8, 256, Q45_BYTES)
-LG_SLICED_GEMM(gemm_q5_k_vnni, wide_cols_vnni, 1, 4, 256, Q45_BYTES)
+LG_SLICED_GEMM(gemm_q4_k_vnni, wide_cols_vnni, 0, 8, 256, WIDE_BYTES)
+LG_SLICED_GEMM(gemm_q5_k_vnni, wide_cols_vnni, 1, 4, 256, WIDE_BYTES)
 LG_SLICED_GEMM(gemm_q6_k_vnni, q6_cols_vnni, 0, 8, 256, Q6_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_vnni, signed_k_cols_vnni, 0, 4, 256, SIGNED_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_min_vnni, signed_k_cols_vnni, 1, 4, 256, SIGNED_BYTES)
@@ -333,7 +371,7 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
     size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
     shares next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
 
-    start_group(x, idx, 0, n_cols, a, acc);
+    start_group(x, idx, 0, n_cols, a, acc, y, y_stride);
     for (int at = 0; at < w->n_in; at += LG_SLICE) {
         int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
         lg_mat part = {.p = w->p + unit_bytes * (size_t)(at / unit), .row_bytes = w->row_bytes, .n_in = n};

@@ -11,6 +11,16 @@
 
 #include "backend/cpu/avx512_common.h"
 
+/* A gemv out of two, by where it fetches to. */
+#define LG_BOTH_FETCHES(name, rows)                                                       \
+    static void name(const lg_mat *w, int row, int n_rows, const void *x, float *y)       \
+    {                                                                                     \
+        if (w->to_l2)                                                                     \
+            rows(true, w, row, n_rows, x, y);                                             \
+        else                                                                              \
+            rows(false, w, row, n_rows, x, y);                                            \
+    }
+
 /* ---- Q8_0 ---- */
 
 /* Sums of four rows in each half: lane i = the eight int32 of that half of row i. */
@@ -33,7 +43,7 @@ LG_INLINE __m128 add_q8_0(__m128 acc, const uint8_t *const p[4], float da, const
     return _mm_fmadd_ps(_mm_mul_ps(four_f16(p), _mm_set1_ps(da)), _mm_cvtepi32_ps(product), acc);
 }
 
-static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, float *y)
+LG_INLINE void gemv_q8_0_rows(bool to_l2, const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
     const __m512i fours = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     const int8_t *q = x;
@@ -54,7 +64,7 @@ static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
             __m512i step =
                 _mm512_permutexvar_epi32(fours, _mm512_castsi128_si512(four)); // one a lane of 4 codes
 
-            fetch_on(&ahead, 4 * 68);
+            fetch_on_512(to_l2, &ahead, 4 * 68);
             for (int i = 0; i < 4; i++) {
                 __m512i v = up_128(two_256(load256(p[i] + 2), load256(p[i] + 36)));
 
@@ -81,6 +91,8 @@ static void gemv_q8_0_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
         store_lanes(y + r, acc, n_rows - r);
     }
 }
+
+LG_BOTH_FETCHES(gemv_q8_0_vnni, gemv_q8_0_rows)
 
 /* ---- K-quants ---- */
 
@@ -120,7 +132,7 @@ LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums,
     return _mm256_sub_epi32(fold_i32(dot), offset);
 }
 
-static void gemv_q6_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, float *y)
+LG_INLINE void gemv_q6_k_rows(bool to_l2, const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
@@ -135,7 +147,7 @@ static void gemv_q6_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
             __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
-            fetch_on(&ahead, 4 * 210);
+            fetch_on_512(to_l2, &ahead, 4 * 210);
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
                 dot[i] = dot_q6_k_vnni(p[i], (const int8_t *)x + 256 * b, s, step);
@@ -148,5 +160,7 @@ static void gemv_q6_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, 
         store_lanes(y + r, acc, n_rows - r);
     }
 }
+
+LG_BOTH_FETCHES(gemv_q6_k_vnni, gemv_q6_k_rows)
 
 #endif

@@ -11,7 +11,7 @@
 #ifndef LG_BACKEND_CPU_AVX512_GEMV_K_H
 #define LG_BACKEND_CPU_AVX512_GEMV_K_H
 
-#include "backend/cpu/avx512_common.h"
+#include "backend/cpu/avx512_gemv.h"
 
 enum { LONG_ROWS = 4, SHORT_ROWS = 8 }; /* rows at a time; LONG_ROWS where a row has more than two blocks */
 
@@ -200,7 +200,8 @@ LG_INLINE void add_units(int rows, int n, const unit_heads *h, __m512 da, __m512
     }
 }
 
-LG_INLINE void gemv_units(bool five, int rows, const lg_mat *w, int row, int n_rows, const void *x, float *y)
+LG_INLINE void gemv_units(bool to_l2, bool five, int rows, const lg_mat *w, int row, int n_rows,
+                          const void *x, float *y)
 {
     const int bytes = five ? 176 : 144, n_blocks = w->n_in / 256;
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -224,7 +225,10 @@ LG_INLINE void gemv_units(bool five, int rows, const lg_mat *w, int row, int n_r
                           &h);
             for (int q = 0; q < 4; q++) {
                 if (b + q < n_blocks || rows == SHORT_ROWS)
-                    fetch_on(&ahead, 4 * bytes);
+                    fetch_on_512(to_l2, &ahead, 4 * bytes);
+                if (to_l2 && b + 4 < n_blocks) // and from there to L1, before its turn
+                    for (int i = 0; i < 4; i++)
+                        fetch(u.p[q][i] + 4 * bytes, bytes);
                 dot[q] = quad_dot(five, &u, &h, q, x);
             }
             add_units(rows, n_blocks - b, &h, _mm512_permutexvar_ps(block, scale), sum_quads(dot), acc);
@@ -235,20 +239,23 @@ LG_INLINE void gemv_units(bool five, int rows, const lg_mat *w, int row, int n_r
     }
 }
 
-static void gemv_q4_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, float *y)
+LG_INLINE void gemv_q4_k_rows(bool to_l2, const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
     if (w->n_in > 512)
-        gemv_units(false, LONG_ROWS, w, row, n_rows, x, y);
+        gemv_units(to_l2, false, LONG_ROWS, w, row, n_rows, x, y);
     else
-        gemv_units(false, SHORT_ROWS, w, row, n_rows, x, y);
+        gemv_units(to_l2, false, SHORT_ROWS, w, row, n_rows, x, y);
 }
 
-static void gemv_q5_k_vnni(const lg_mat *w, int row, int n_rows, const void *x, float *y)
+LG_INLINE void gemv_q5_k_rows(bool to_l2, const lg_mat *w, int row, int n_rows, const void *x, float *y)
 {
     if (w->n_in > 512)
-        gemv_units(true, LONG_ROWS, w, row, n_rows, x, y);
+        gemv_units(to_l2, true, LONG_ROWS, w, row, n_rows, x, y);
     else
-        gemv_units(true, SHORT_ROWS, w, row, n_rows, x, y);
+        gemv_units(to_l2, true, SHORT_ROWS, w, row, n_rows, x, y);
 }
+
+LG_BOTH_FETCHES(gemv_q4_k_vnni, gemv_q4_k_rows)
+LG_BOTH_FETCHES(gemv_q5_k_vnni, gemv_q5_k_rows)
 
 #endif

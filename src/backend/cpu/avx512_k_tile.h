@@ -13,6 +13,13 @@
 
 #include "backend/cpu/avx512_common.h"
 
+enum {
+    WIDE_MINS = TILE_SCALES + 8 * 64,
+    WIDE_D = WIDE_MINS + 8 * 64,
+    WIDE_DMIN = WIDE_D + 64,
+    WIDE_BYTES = WIDE_DMIN + 64,
+};
+
 /* Row of lane i of half `half` of a step. */
 LG_INLINE int step_row(int half, int i)
 {
@@ -60,16 +67,16 @@ LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], __m512i 
     r[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* Bytes j and k of each dword of v as a pair of int16. */
-LG_INLINE __m512i byte_pair(__m512i v, int j, int k)
+/* Byte j of each dword of v as a pair of equal int16. */
+LG_INLINE __m512i byte_pair(__m512i v, int j)
 {
     const __m512i lane =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 0, 4, 0, 8, 0, 8, 0, 12, 0, 12, 0));
 
-    return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((k << 16) | j | (int)0x80008000u)));
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((j << 16) | j | (int)0x80008000u)));
 }
 
-/* Scales, mins, d and dmin of 16 rows: the fields of put_head_fields in avx2_k_tile.h. */
+/* Scales, mins, d and dmin of 16 rows. */
 LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], uint8_t *out)
 {
     const __m512i low6 = _mm512_set1_epi8(0x3F), low4 = _mm512_set1_epi8(0x0F),
@@ -82,13 +89,12 @@ LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], uint8_t *ou
     scale[1] = or_and(_mm512_and_si512(h[3], low4), _mm512_srli_epi32(h[1], 2), high2);
     min[1] = or_and(_mm512_and_si512(_mm512_srli_epi32(h[3], 4), low4), _mm512_srli_epi32(h[2], 2), high2);
     LG_UNROLL(8)
-    for (int j = 0; j < 8; j++)
-        _mm512_store_si512(out + TILE_SCALES + 64 * j, byte_pair(scale[j / 4], j % 4, j % 4));
-    LG_UNROLL(4)
-    for (int j = 0; j < 4; j++)
-        _mm512_store_si512(out + Q45_MINS + 64 * j, byte_pair(min[j / 2], j % 2 * 2, j % 2 * 2 + 1));
-    _mm512_store_ps(out + Q45_D, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h[0])));
-    _mm512_store_ps(out + Q45_DMIN, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h[0], 16))));
+    for (int j = 0; j < 8; j++) {
+        _mm512_store_si512(out + TILE_SCALES + 64 * j, byte_pair(scale[j / 4], j % 4));
+        _mm512_store_si512(out + WIDE_MINS + 64 * j, byte_pair(min[j / 4], j % 4));
+    }
+    _mm512_store_ps(out + WIDE_D, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h[0])));
+    _mm512_store_ps(out + WIDE_DMIN, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h[0], 16))));
 }
 
 /* Bit j of the bytes of v to bit 4. */
@@ -134,7 +140,7 @@ LG_INLINE void unpack_wide(bool five, const lg_mat *w, int row, int n_rows, void
     shares next = shares_of(&w->next, w->n_in / 256);
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
-    for (int b = 0; b < w->n_in / 256; b++, out += Q45_BYTES) {
+    for (int b = 0; b < w->n_in / 256; b++, out += WIDE_BYTES) {
         fetch_shares(&next, 1);
         put_heads_of_16(p, out);
         for (int half = 0; half < 2; half++) {

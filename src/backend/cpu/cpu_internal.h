@@ -50,6 +50,7 @@ typedef struct lg_cpu {
     lg_pool *pool;
     int n_threads;
     size_t l2_bytes; /* of a core */
+    bool fetch_to_l2; /* lg_mat.to_l2 of all matrices */
 
     lg_limits lim;    /* zero before prepare */
     lg_mem scratch;   /* 64-byte aligned; see lg_cpu_scratch */

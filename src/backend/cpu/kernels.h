@@ -82,12 +82,14 @@ typedef struct lg_acts {
 } lg_acts;
 
 /* A weight matrix as the file has it: row o at p + o * row_bytes, n_in inputs. `next` is a hint to gemv and
- * unpack: what their thread reads after the rows of the call. */
+ * unpack: what their thread reads after the rows of the call. `to_l2` is one to gemv: this processor does
+ * better when what is fetched ahead goes to its L2 and no further. */
 typedef struct lg_mat {
     const uint8_t *p;
     size_t row_bytes;
     int n_in;
     lg_span next;
+    bool to_l2;
 } lg_mat;
 
 /* gemm works on tiles of this many weight rows. */

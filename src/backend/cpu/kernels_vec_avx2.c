@@ -8,7 +8,7 @@
 
 #define VL 8
 typedef __m256 vf;
-enum { VEC_Q = 6, VEC_Q_F32 = 3, VEC_K = 2, VEC_D = 2 };
+enum { VEC_Q = 6, VEC_Q_F32 = 3, VEC_K = 2, VEC_D = 2, VEC_NEAR = 0 };
 
 #define V_INLINE static inline __attribute__((always_inline))
 

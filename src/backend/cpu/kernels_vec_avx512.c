@@ -7,7 +7,7 @@
 
 #define VL 16
 typedef __m512 vf;
-enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4 };
+enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4, VEC_NEAR = 4 };
 
 #define V_INLINE static inline __attribute__((always_inline))
 

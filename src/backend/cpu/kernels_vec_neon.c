@@ -8,7 +8,7 @@
 
 #define VL 4
 typedef float32x4_t vf;
-enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4 };
+enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4, VEC_NEAR = 0 };
 
 #define V_INLINE static inline __attribute__((always_inline))
 

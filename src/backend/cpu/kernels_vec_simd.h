@@ -6,7 +6,10 @@
  *   VL, vf                 lanes (4, 8 or 16) and the vector type
  *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors
  * in pv VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again:
- * VEC_Q or 3 v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory) v_add v_sub
+ * VEC_Q or 3
+ *   VEC_NEAR               0: what is fetched ahead goes to L1 at once; else to L2, and to L1 so many rows
+ * before its turn, for processors that have more misses of L2 under way than of L1
+ *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory) v_add v_sub
  * v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b v_max(a, b)            a > b ? a : b, so b when
  * one is NaN; v_min likewise v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0 v_round to
  * the nearest integer v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the
@@ -42,18 +45,29 @@ VEC_INLINE vf load_elem(const void *p, size_t i, bool f16)
     return f16 ? v_load_f16((const uint16_t *)p + i) : v_load((const float *)p + i);
 }
 
-// Fetches n bytes from p into the cache. Called with a little at a time between the arithmetic: in one burst
-// the requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
-VEC_INLINE void fetch(const char *p, size_t n)
+// Fetches n bytes from p into L1.
+VEC_INLINE void fetch_near(const char *p, size_t n)
 {
     for (size_t b = 0; b < n; b += LINE)
         __builtin_prefetch(p + b);
 }
 
+// Fetches n bytes from p into the cache. Called with a little at a time between the arithmetic: in one burst
+// the requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
+VEC_INLINE void fetch(const char *p, size_t n)
+{
+    if (!VEC_NEAR) {
+        fetch_near(p, n);
+        return;
+    }
+    for (size_t b = 0; b < n; b += LINE)
+        __builtin_prefetch(p + b, 0, 2);
+}
+
 // One block: one accumulator a pair, terms in the order of the dims, then the lane sum. As many bytes as it
-// reads of the keys are fetched from `ahead`, unless that is NULL.
+// reads of the keys are fetched from `ahead`, unless that is NULL, and from `near`.
 VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride,
-                         const char *ahead, int nq, int nk)
+                         const char *ahead, const char *near, int nq, int nk)
 {
     size_t step = (size_t)nk * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
     vf acc[VEC_Q][4];
@@ -67,6 +81,8 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
         vf key[4], query[4];
         if (ahead)
             fetch(ahead + (size_t)(d / VL) * step, step);
+        if (VEC_NEAR && near)
+            fetch_near(near + (size_t)(d / VL) * step, step);
         // the fewer of the two wait in registers: 3 x 4 sums, 3 queries and a key are all that 16 can hold
         if (nq < nk) {
             for (int i = 0; i < nq; i++)
@@ -113,10 +129,13 @@ VEC_INLINE void qk_queries(const float *q, const void *k, bool f16, int nk, int 
 
     for (; j + width <= nk; j += width) {
         size_t at = (size_t)j * key_bytes;
-        qk_block(q, (const char *)k + at, f16, dim, s + j, s_stride, ahead ? ahead + at : NULL, nq, width);
+        const char *keys = (const char *)k + at,
+                   *near = ahead && j + VEC_NEAR + width <= nk ? keys + VEC_NEAR * key_bytes : NULL;
+        qk_block(q, keys, f16, dim, s + j, s_stride, ahead ? ahead + at : NULL, near, nq, width);
     }
     for (; j < nk; j++)
-        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, NULL, nq, 1);
+        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, NULL, NULL, nq,
+                 1);
 }
 
 VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
@@ -178,6 +197,10 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
         vf value[4];
         if (ahead)
             fetch(ahead + (size_t)j * step, step);
+        if (VEC_NEAR && ahead && j + VEC_NEAR < nv)
+            fetch_near((const char *)v +
+                           (size_t)(j + VEC_NEAR) * (size_t)dim * (f16 ? sizeof(uint16_t) : sizeof(float)),
+                       step);
         for (int d = 0; d < nd; d++)
             value[d] = load_elem(v, (size_t)(j * dim + d * VL), f16);
         for (int i = 0; i < nq; i++) {

@@ -15,7 +15,7 @@ enum { GEMM_MIN_COLS = 4 };
 // columns).
 enum { TILES_EIGHTHS = 3, COLS_EIGHTHS = 2, MIN_GROUP = 32 };
 
-static lg_mat matrix(const lg_weight *w, int expert)
+static lg_mat matrix(const lg_cpu *c, const lg_weight *w, int expert)
 {
     size_t row = 0;
     bool whole = lg_row_bytes(w->type, (uint64_t)w->n_in, &row);
@@ -23,12 +23,13 @@ static lg_mat matrix(const lg_weight *w, int expert)
     LG_ASSERT(whole);
     return (lg_mat){.p = (const uint8_t *)w->data + row * (size_t)w->n_out * (size_t)expert,
                     .row_bytes = row,
-                    .n_in = w->n_in};
+                    .n_in = w->n_in,
+                    .to_l2 = c && c->fetch_to_l2};
 }
 
 lg_span lg_product_span(const lg_weight *w, int expert, int64_t row, int n_rows)
 {
-    lg_mat m = matrix(w, expert);
+    lg_mat m = matrix(NULL, w, expert);
 
     if (row >= w->n_out)
         return (lg_span){0};
@@ -152,7 +153,7 @@ static void many_columns(const lg_cpu *c, const lg_type_kernels *k, const lg_mat
 void lg_product(const lg_cpu *c, const lg_product_args *a)
 {
     const lg_type_kernels *k = &c->k.type[a->w->type];
-    lg_mat m = matrix(a->w, a->expert);
+    lg_mat m = matrix(c, a->w, a->expert);
     float scale = a->w->expert_scale ? a->w->scale * a->w->expert_scale[a->expert] : a->w->scale;
 
     if (a->n_cols < GEMM_MIN_COLS)
