@@ -620,6 +620,8 @@ DEV void norm_in(norm_part<WARPS> &t, const lg_cu_normed &a, uint8_t *acts, floa
             if (a.x_out)
                 *(float4 *)(a.x_out + i) = t.v[j + k];
             *(float4 *)(a.h + i) = y[k];
+            if (a.also)
+                *(float4 *)(a.also + i) = y[k];
             store_quad(a.acts.q, a.acts.meta, i / 32, lane, q[k]);
         }
     }
