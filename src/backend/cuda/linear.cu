@@ -111,15 +111,16 @@ DEV bool all_q4(const one_args &a, int from, int to)
 }
 
 // T: the type of all parts, or LG_CU_ANY for a mixture, or LG_CU_Q4_Q6. A warp takes every WARPS-th unit of
-// its block's; a unit is `stack` rows. R: runs of a row, where the compiler is to know them, at most
-// SLICE; or 0.
+// its block's; a unit is `stack` rows. R: runs of a row, where the compiler is to know them; or 0. With more
+// than SLICE a slot is a row nevertheless.
 template <int T, bool NORM, int WARPS, int R>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
+    constexpr int MOST = R > SLICE ? R : (int)SLICE; // runs of a slot
     int lane = threadIdx.x % 32, warp = warp_index(), runs = R ? R : a.n_in / 32,
-        slices = (runs + SLICE - 1) / SLICE, two = a.stack - 1; // a shift
+        slices = (runs + MOST - 1) / MOST, two = R > SLICE ? 0 : a.stack - 1; // a shift
     unsigned blocks = gridDim.x, total = (unsigned)(a.total >> two);
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
     int units = first < end ? (end - first + WARPS - 1) / WARPS : 0;
@@ -142,8 +143,8 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
             m.n_in = 32 * R; // as it is, and a constant
         row -= a.part[part_now].first_group;
         by_type<T>(m.type, [&](auto t) {
-            fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE},
-                          a.stack * min((int)SLICE, runs - slice * SLICE), slices == 1, lane);
+            fetch<t.type>(to, bar, m, m.p, {row, slice * MOST}, min(MOST, runs - slice * MOST) << two,
+                          slices == 1, lane);
         });
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? WARPS : 0;
@@ -186,10 +187,14 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
 #pragma unroll 1
             for (int s = 0; s < slices; s++) {
                 const uint8_t *slot = slots.turn(), *x = acts + s * SLICE_ACTS;
-                int n_runs = min((int)SLICE, runs - s * SLICE);
+                int n_runs = min(MOST, runs - s * MOST);
+                if (R > SLICE)
+                    let_next(); // now: it is the only slot, and done() comes late
                 by_type<T>(m.type, [&](auto t) {
-                    unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * SLICE}) : 0;
-                    if (two)
+                    unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * MOST}) : 0;
+                    if constexpr (R > SLICE)
+                        v = row_dot<t.type, R>(slot, skew, x, lane, v);
+                    else if (two)
                         slice_dot2<t.type, true>(slot, n_runs, skew, x, lane, &v, &w);
                     else
                         v = slice_dot<t.type>(slot, n_runs, 0, n_runs, skew, x, lane, v);
@@ -216,7 +221,8 @@ template <bool NORM, int WARPS> static auto kernel_of(int type)
                              : linear_one_kernel<LG_CU_ANY, NORM, WARPS, 0>;
 }
 
-template <bool NORM> static auto kernel_with(int type, int warps, int n_in)
+// whole: see run_one.
+template <bool NORM> static auto kernel_with(int type, int warps, int n_in, bool whole)
 {
     if (NORM && type == LG_Q8_0 && warps == STREAM_WARPS && n_in == 3072)
         return linear_one_kernel<LG_Q8_0, true, STREAM_WARPS, 96>; // what published models have
@@ -226,6 +232,9 @@ template <bool NORM> static auto kernel_with(int type, int warps, int n_in)
         return linear_one_kernel<LG_CU_Q4_Q6, true, MOST_WARPS, 64>;
     if (NORM && type == LG_Q6_K && warps == STREAM_WARPS && n_in == 2048)
         return linear_one_kernel<LG_Q6_K, true, STREAM_WARPS, 64>; // a head
+    if (!NORM && whole)
+        return n_in == 8192 ? linear_one_kernel<LG_Q4_K, false, MOST_WARPS, 256>
+                            : linear_one_kernel<LG_Q4_K, false, MOST_WARPS, 192>;
     return warps == MOST_WARPS   ? linear_one_kernel<LG_Q4_K, NORM, MOST_WARPS, 0> // see plan_one
            : warps == MORE_WARPS ? kernel_of<NORM, MORE_WARPS>(type)
                                  : kernel_of<NORM, STREAM_WARPS>(type);
@@ -282,10 +291,18 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     a.ring = a.lean = plan_one(c, a, type, slot, other, all, norm);
     if (type == LG_CU_Q4_Q6)
         a.lean = plan_ring(c, a.stack * rows_bytes(LG_Q4_K, n_in / 32), other, a.ring.warps);
+    // a long row for each warp, and one slot for it
+    int row_slot = rows_bytes(LG_Q4_K, n_in / 32);
+    bool whole = !norm && type == LG_Q4_K && (n_in == 8192 || n_in == 6144) && a.stack == 1 &&
+                 ceil_div(a.total, c->sms) <= MOST_WARPS &&
+                 (size_t)(MOST_WARPS * (row_slot + 8)) + other <=
+                     (size_t)(c->smem < STREAM_SMEM ? c->smem : (int)STREAM_SMEM);
+    if (whole)
+        a.ring = a.lean = {row_slot, 1, MOST_WARPS};
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
     // behind attention memory has time
-    int slots = ceil_div(a.total / a.stack, c->sms) * ceil_div(n_in / 32, SLICE);
+    int slots = ceil_div(a.total / a.stack, c->sms) * (whole ? 1 : ceil_div(n_in / 32, SLICE));
     a.early = norm || slots <= a.ring.depth * a.ring.warps ? 1 : a.ring.depth;
     a.n_parts = n_parts;
     a.n_in = n_in;
@@ -295,8 +312,8 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.norm = *norm;
     else
         a.acts = *acts;
-    auto kernel = norm ? kernel_with<true>(type, a.ring.warps, n_in)
-                       : kernel_with<false>(type, a.ring.warps, n_in);
+    auto kernel = norm ? kernel_with<true>(type, a.ring.warps, n_in, false)
+                       : kernel_with<false>(type, a.ring.warps, n_in, whole);
     int room = ring_room(a.ring), lean = ring_room(a.lean);
     size_t smem = other + (size_t)(lean > room ? lean : room);
     if (smem < ALONE_SMEM && c->smem >= ALONE_SMEM) // behind attention, which leaves multiprocessors empty

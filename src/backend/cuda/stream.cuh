@@ -361,19 +361,29 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
 
 /* ---- slots times activations ---- */
 
-/* Row `row` of a slot of `all` runs, n of a row; acts: of these n. */
+/* Row `row` of a slot of `all` runs, n of a row; acts: of these n. Pieces of 32 runs from `first` on. */
 template <int T, int PIECES>
 DEV float pieces_dot(const uint8_t *slot, int all, int row, int n, unsigned skew, const uint8_t *acts,
-                     int lane, float acc)
+                     int lane, float acc, int first = 0)
 {
     raw_run<T> r[PIECES];
 
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
-        r[j] = take<T>(slot, all, row, n, j * 32 + lane, skew);
+        r[j] = take<T>(slot, all, row, n, (first + j) * 32 + lane, skew);
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
-        acc = dot_raw<T>(r[j], act_of(acts + j * ACT_PIECE, lane), lane & 7, acc);
+        acc = dot_raw<T>(r[j], act_of(acts + (first + j) * ACT_PIECE, lane), lane & 7, acc);
+    return acc;
+}
+
+/* A row of RUNS runs, a multiple of 64, that is a slot. */
+template <int T, int RUNS>
+DEV float row_dot(const uint8_t *slot, unsigned skew, const uint8_t *acts, int lane, float acc)
+{
+#pragma unroll
+    for (int j = 0; j < RUNS / 32; j += 2)
+        acc = pieces_dot<T, 2>(slot, RUNS, 0, RUNS, skew, acts, lane, acc, j);
     return acc;
 }
 
