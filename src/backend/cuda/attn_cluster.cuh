@@ -17,6 +17,7 @@
 
 enum {
     FEW_WARPS = 8,
+    KEYS = 16,         // that a warp takes at a time: a chunk
     CLUSTER = 8,       // blocks of a (KV head, row)
     SENT = 32 * 4 + 8, // bytes that a block sends of a run: sums; max and sum
 };
@@ -26,6 +27,12 @@ static __host__ __device__ constexpr int joined_runs(int heads)
 {
     return (heads * (HEAD / 32) + CLUSTER - 1) / CLUSTER;
 }
+
+/* What a row's position says: it sees [lo, p]; base: lo, down to a multiple of KEYS; without a cluster
+ * `count` nodes of `keys`. Positions fit 31 bits. */
+struct node_plan {
+    int p, lo, base, keys, count;
+};
 
 /* ---- between blocks ---- */
 
@@ -133,23 +140,30 @@ DEV int joined_by(int warp, int lane)
     return 4 * (FEW_WARPS - 1 - warp) + lane / 8;
 }
 
-// The gates of a lane's four results of run `run` of the block's heads.
-DEV float4 gates_of(const attn_args &a, int row, int head0, int run, int lane)
+// Of a lane's four results of run `run` of the block's heads: what the gates are made of.
+DEV float4 gate_inputs(const attn_args &a, int row, int head0, int run, int lane)
 {
     const float *gate = a.gate + (size_t)row * (size_t)a.gate_stride;
+    float4 g = {};
 
     if (!a.gate)
-        return make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+        return g;
     if (!a.elem_gate) {
-        float g = softplus(__ldcg(gate + head0 + run / (HEAD / 32)));
-        return make_float4(g, g, g, g);
+        g.x = __ldcg(gate + head0 + run / (HEAD / 32));
+        return g;
     }
     gate += head0 * HEAD + run * 32 + lane % 8 * 4;
-    float g[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        g[i] = __ldcg(gate + i);
-    return make_float4(softplus(g[0]), softplus(g[1]), softplus(g[2]), softplus(g[3]));
+    return make_float4(__ldcg(gate), __ldcg(gate + 1), __ldcg(gate + 2), __ldcg(gate + 3));
+}
+
+DEV float4 gates_of(const attn_args &a, float4 g)
+{
+    if (!a.gate)
+        return make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+    if (a.elem_gate)
+        return make_float4(softplus(g.x), softplus(g.y), softplus(g.z), softplus(g.w));
+    float all = softplus(g.x);
+    return make_float4(all, all, all, all);
 }
 
 DEV float power_of_2(float x)
@@ -172,9 +186,9 @@ DEV float4 fma4(float w, float4 x, float4 acc)
 }
 
 /* A warp: the sums of its runs from N blocks, when they have come, in the order of the blocks; the results,
- * gated and quantised. */
+ * gated and quantised. inputs: of the gates. */
 template <int N>
-DEV void join_runs(const attn_args &a, const mailbox &m, int row, int head0, float4 gates, int me, int warp,
+DEV void join_runs(const attn_args &a, const mailbox &m, int row, int head0, float4 inputs, int me, int warp,
                    int lane)
 {
     int mine = joined_by(warp, lane), j = min(mine, m.runs - 1);
@@ -188,7 +202,10 @@ DEV void join_runs(const attn_args &a, const mailbox &m, int row, int head0, flo
     float4 top[N / 2], v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     float max = -INFINITY, sum = 0.0f;
 
-    asm volatile("" : "+l"(out), "+l"(codes), "+l"(meta)); // now, not behind the wait
+    float4 gates = gates_of(a, inputs);
+    // now, not behind the wait
+    asm volatile("" : "+l"(out), "+l"(codes), "+l"(meta));
+    asm volatile("" : "+f"(gates.x), "+f"(gates.y), "+f"(gates.z), "+f"(gates.w));
     sent_wait(m.bar);
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {

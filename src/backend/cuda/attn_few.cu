@@ -2,10 +2,11 @@
  * backend/cuda/attn_few: attention of up to LG_CU_EXACT_ROWS rows.
  *
  * A row's keys are shared out among some blocks, in a way that follows from its position alone. A block takes
- * one (KV head, share, row): the query heads of the KV head are the rows of a tensor core tile, and K and V
- * are read once, by cp.async, each warp KEYS keys at a time into a ring of its own. For one row the kernel
- * also does what qkv.cu does, so that a layer's attention is one launch, which asks for all old keys while
- * the projections still run. Nothing depends on how many rows a step has.
+ * one (KV head, share, row): the query heads of the KV head are the rows of a tensor core tile, or its
+ * columns where there are no more than eight and keys are f16 (attn_narrow.cuh), and K and V are read once,
+ * by cp.async, each warp KEYS keys at a time into a ring of its own. For one row the kernel also does what
+ * qkv.cu does, so that a layer's attention is one launch, which asks for all old keys while the projections
+ * still run. Nothing depends on how many rows a step has.
  *
  * From sm_90 on the blocks of a (KV head, row) are a cluster: KEYS keys to each in turn; the blocks send
  * their sums (max, sum, acc) to each other's shared memory, where a barrier counts the bytes, and each joins,
@@ -15,13 +16,13 @@
  * f32 caches and head sizes other than 128: attn_plain.cu.
  */
 #include "backend/cuda/attn_cluster.cuh"
+#include "backend/cuda/attn_narrow.cuh"
 
 enum { Q_ROWS = 16 };
 
 /* ---- tensor cores ---- */
 
 enum {
-    KEYS = 16,                    // that a warp takes at a time: a chunk
     NODE_KEYS = KEYS * FEW_WARPS, // a node is a multiple of this
     NODES = 32,                   // of a row, but for a rest
     UNIT_KEYS = KEYS / 2,
@@ -29,12 +30,9 @@ enum {
     DEPTH = 5,                   // units of a warp's ring
     RING = DEPTH * UNIT,
     NODE_FLOATS = HEAD + 4,    // max, sum, two of nothing, acc
-    MERGE_FLOATS = HEAD + 16,  // of a head in shared memory: no bank twice
     Q_FRAGMENTS = 8 * 32 * 16, // bytes
     OWN_ROOM = 2 * HEAD * 4,   // bytes of the row's own K and V
 };
-
-static_assert(Q_ROWS * MERGE_FLOATS * 4 <= RING, "a warp's sums take the place of its keys");
 
 // Scores are logarithms to base 2: e^x = 2^(x * LOG2_E).
 #define LOG2_E 1.4426950408889634f
@@ -56,12 +54,6 @@ struct few_args {
     float eps, scale; // scale: of scores, which are logarithms to base 2
     int half, nodes;  // pairs that turn: 0, 32 or 64; how many nodes a long row is cut into
     int *arrived;     // [row][block of heads]
-};
-
-/* What a row's position says: it sees [lo, p]; base: lo, down to a multiple of KEYS; without a cluster
- * `count` nodes of `keys`. Positions fit 31 bits. */
-struct node_plan {
-    int p, lo, base, keys, count;
 };
 
 template <int N> DEV node_plan plan_of(const few_args &f, int p)
@@ -95,19 +87,30 @@ DEV int copied_key(int lane)
     return (lane >> 2 & 4) | (lane >> 1 & 2) | ((lane >> 2 ^ lane >> 3) & 1);
 }
 
-// What a lane copies begins so many bytes behind the unit's.
-template <int TYPE> DEV int copy_from(int lane)
+template <bool FEW8> DEV int copied_of(int lane)
 {
-    return TYPE == LG_F16 ? copied_key(lane) * 256 + lane % 4 * 16 : lane * 16;
+    return FEW8 ? narrow_copied(lane) : copied_key(lane);
+}
+
+// Where a piece of a key lies in a unit of f16.
+template <bool FEW8> DEV int piece_at(int key, int piece, bool v)
+{
+    return FEW8 ? narrow_piece(key, piece) : v ? v_piece(key, piece) : k_piece(key, piece);
+}
+
+// What a lane copies begins so many bytes behind the unit's.
+template <int TYPE, bool FEW8> DEV int copy_from(int lane)
+{
+    return TYPE == LG_F16 ? copied_of<FEW8>(lane) * 256 + lane % 4 * 16 : lane * 16;
 }
 
 // All lanes: the UNIT_KEYS keys at position s to a unit; zeros for those not in [lo, last]. from: of the
 // lane.
-template <int TYPE>
+template <int TYPE, bool FEW8>
 DEV void fetch_unit(unsigned to, const uint8_t *from, bool v, int s, int lo, int last, int lane)
 {
     if (TYPE == LG_F16) {
-        int key = copied_key(lane), first = v ? v_piece(key, lane % 4) : k_piece(key, lane % 4);
+        int key = copied_of<FEW8>(lane), first = piece_at<FEW8>(key, lane % 4, v);
         bool seen = s + key >= lo && s + key <= last;
 #pragma unroll
         for (int j = 0; j < 4; j++) // the order of pieces differs in bits 1 and 2
@@ -122,11 +125,11 @@ DEV void fetch_unit(unsigned to, const uint8_t *from, bool v, int s, int lo, int
 }
 
 // All lanes: the row x of K or V to key `key` of a unit that has come.
-template <int TYPE>
+template <int TYPE, bool FEW8>
 DEV void unit_row(const few_args &f, uint8_t *unit, int key, bool v, const float *x, int lane)
 {
     if (TYPE == LG_F16) {
-        uint8_t *to = unit + (v ? v_piece(key, lane / 2) : k_piece(key, lane / 2)) + lane % 2 * 8;
+        uint8_t *to = unit + piece_at<FEW8>(key, lane / 2, v) + lane % 2 * 8;
         float4 y = *(const float4 *)(x + 4 * lane);
         *(uint2 *)to =
             make_uint2(pack_f16(f16_range(y.x), f16_range(y.y)), pack_f16(f16_range(y.z), f16_range(y.w)));
@@ -173,8 +176,12 @@ DEV unsigned pack_f16_range(float lo, float hi)
 
 // Running maximum, sum and values of a warp, for rows g and g + 8 of its tile.
 struct few_state {
+    enum { PITCH = HEAD + 16 }; // floats of a head in shared memory: no bank twice
     float max_a, max_b, sum_a, sum_b, acc[16][4];
 };
+
+static_assert(Q_ROWS * few_state::PITCH * 4 <= RING && NARROW * narrow_state::PITCH * 4 <= RING,
+              "a warp's sums take the place of its keys");
 
 // Scores of KEYS keys at position s into the state; their probabilities. first: the state is empty.
 DEV void few_softmax(few_state &st, float (&x)[2][4], const node_plan &n, int s, bool first, int t,
@@ -224,40 +231,55 @@ DEV float *few_node(const few_args &f, int row, int head, int node, int nodes)
 
 /* ---- from keys to sums ---- */
 
-/* The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with
- * N blocks in a cluster, to those that join it. A warp's sums take the place of its ring; smem: the rings. */
-template <int N>
-DEV void few_merge(const few_args &f, few_state &st, uint8_t *smem, const mailbox &m, int row, int head0,
-                   int heads, int warps, int me, int warp, int lane)
+// A warp's maxima and sums of its heads, and its results.
+DEV void put_state(few_state &st, float2 (*top)[FEW_WARPS], float *room, int heads, int warp, int lane)
 {
-    __shared__ float2 s_top[Q_ROWS][FEW_WARPS]; // max, sum
     int g = lane / 4, t = lane % 4;
 
     st.sum_a = quad_sum(st.sum_a);
     st.sum_b = quad_sum(st.sum_b);
     if (t == 0) {
-        s_top[g][warp] = make_float2(st.max_a, st.sum_a);
-        s_top[g + 8][warp] = make_float2(st.max_b, st.sum_b);
+        top[g][warp] = make_float2(st.max_a, st.sum_a);
+        top[g + 8][warp] = make_float2(st.max_b, st.sum_b);
     }
-    __syncwarp();                     // nobody reads the ring any more
-    if (warp < (warps + 3) / 4 * 4) { // zeros of those that have no keys
-        float4 *to = (float4 *)(smem + warp * RING) + g * (MERGE_FLOATS / 4) + t;
+    __syncwarp(); // nobody reads the ring any more
+    if (!room)
+        return;
+    float4 *to = (float4 *)room + g * (few_state::PITCH / 4) + t;
 #pragma unroll
-        for (int i = 0; i < 8; i++) { // dimensions 64 * (i / 4) + 16t + 8 * (i / 2 % 2) + 4 * (i % 2)
-            int j = 8 * (i / 4) + 4 * (i % 2), e = i / 2 % 2;
-            if (g < heads)
-                to[4 * i] = make_float4(st.acc[j][e], st.acc[j + 1][e], st.acc[j + 2][e], st.acc[j + 3][e]);
-        }
-#pragma unroll
-        for (int i = 0; i < 8 && heads > 8; i++) {
-            int j = 8 * (i / 4) + 4 * (i % 2), e = 2 + i / 2 % 2;
-            if (g + 8 < heads)
-                to[4 * i + 8 * (MERGE_FLOATS / 4)] =
-                    make_float4(st.acc[j][e], st.acc[j + 1][e], st.acc[j + 2][e], st.acc[j + 3][e]);
-        }
+    for (int i = 0; i < 8; i++) { // dimensions 64 * (i / 4) + 16t + 8 * (i / 2 % 2) + 4 * (i % 2)
+        int j = 8 * (i / 4) + 4 * (i % 2), e = i / 2 % 2;
+        if (g < heads)
+            to[4 * i] = make_float4(st.acc[j][e], st.acc[j + 1][e], st.acc[j + 2][e], st.acc[j + 3][e]);
     }
+#pragma unroll
+    for (int i = 0; i < 8 && heads > 8; i++) {
+        int j = 8 * (i / 4) + 4 * (i % 2), e = 2 + i / 2 % 2;
+        if (g + 8 < heads)
+            to[4 * i + 8 * (few_state::PITCH / 4)] =
+                make_float4(st.acc[j][e], st.acc[j + 1][e], st.acc[j + 2][e], st.acc[j + 3][e]);
+    }
+}
+
+// The dimensions of a head, four a lane, in the order in which a state holds them.
+DEV int state_dim(const few_state &, int lane)
+{
+    return merged_dim(lane);
+}
+
+/* The block: the states of its first `warps` warps become a node of each head, which goes to scratch or, with
+ * N blocks in a cluster, to those that join it. A warp's sums take the place of its ring; smem: the rings. */
+template <int N, typename State>
+DEV void few_merge(const few_args &f, State &st, uint8_t *smem, const mailbox &m, int row, int head0,
+                   int heads, int warps, int me, int warp, int lane)
+{
+    __shared__ float2 s_top[Q_ROWS][FEW_WARPS]; // max, sum
+
+    // zeros of those that have no keys
+    put_state(st, s_top, warp < (warps + 3) / 4 * 4 ? (float *)(smem + warp * RING) : NULL, heads, warp,
+              lane);
     // run `run` of head `warp` goes to block run % N; those of the next head of the warp also
-    int d = merged_dim(lane), run = warp * (HEAD / 32) + d / 32, place = run / (N ? N : 1) * N + me;
+    int d = state_dim(st, lane), run = warp * (HEAD / 32) + d / 32, place = run / (N ? N : 1) * N + me;
     unsigned there = 0, to_bar = 0, to_top = 0;
     if constexpr (N > 0) {
         static_assert(FEW_WARPS * (HEAD / 32) % N == 0, "");
@@ -269,7 +291,7 @@ DEV void few_merge(const few_args &f, few_state &st, uint8_t *smem, const mailbo
     __syncthreads();
 #pragma unroll 1
     for (int h = warp; h < heads; h += FEW_WARPS) {
-        const float4 *from = (const float4 *)smem + h * (MERGE_FLOATS / 4) + lane;
+        const float4 *from = (const float4 *)smem + h * (State::PITCH / 4) + lane;
         float2 top[FEW_WARPS];
         float max = -INFINITY, sum = 0.0f;
         float4 acc = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -412,10 +434,10 @@ DEV head_loads loads_of(const few_args &f, const head_part &part, bool any)
 
 /* The queries to fragments: half a warp a head, two neighbouring dimensions a lane and step of 32. With f.k
  * also what qkv.cu does: they are normed and turned, so also the row's own K and V, which come to `own_rows`,
- * and go to the cache. part, l: of head 2 * warp + lane / 16. to: where in the fragments its values go. Ends
- * with a barrier. */
-template <int TYPE>
-DEV void few_queries(const few_args &f, head_part &part, head_loads &l, int p, int row, int kv_head,
+ * and go to the cache, by the last two warps, at own_at. part, l: of head 2 * warp + lane / 16. to: where in
+ * the fragments its values go. Ends with a barrier. */
+template <int TYPE, bool FEW8>
+DEV void few_queries(const few_args &f, head_part &part, head_loads &l, uint8_t *own_at, int row, int kv_head,
                      int head0, int heads, bool own, unsigned to, float *own_rows, unsigned *fragments,
                      int warp, int lane)
 {
@@ -433,7 +455,8 @@ DEV void few_queries(const few_args &f, head_part &part, head_loads &l, int p, i
         if (h < heads) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                fragments[to + i * 256] = pack_f16_range(x.v[i].x * f.scale, x.v[i].y * f.scale);
+                fragments[to + (unsigned)i * (FEW8 ? (unsigned)NARROW_NEXT : 256u)] =
+                    pack_f16_range(x.v[i].x * f.scale, x.v[i].y * f.scale);
         } else if (h < all) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -447,12 +470,8 @@ DEV void few_queries(const few_args &f, head_part &part, head_loads &l, int p, i
         }
     }
     __syncthreads();
-    if (own && warp >= FEW_WARPS - 2) {
-        bool v = warp == FEW_WARPS - 1;
-        kv_row(TYPE, HEAD,
-               (uint8_t *)kv_tile(f.a.kv, p, kv_head, v) + (size_t)(p % LG_KV_BLOCK) * f.a.kv.row_bytes,
-               own_rows + (v ? HEAD : 0), lane);
-    }
+    if (own && warp >= FEW_WARPS - 2)
+        kv_row(TYPE, HEAD, own_at, own_rows + (warp == FEW_WARPS - 1 ? HEAD : 0), lane);
 }
 
 // Scores of the queries and the KEYS keys at position s.
@@ -500,7 +519,7 @@ DEV void few_values(few_state &st, const unsigned (&prob)[4], const uint8_t *con
 
 /* A warp's ring of units: K, K, V, V of each of its chunks, which are STRIDE keys apart and end before
  * `until`. A group of copies each, also where nothing is left to be asked for. */
-template <int TYPE, int STRIDE> struct key_ring {
+template <int TYPE, int STRIDE, bool FEW8> struct key_ring {
     uint8_t *first;
     const uint8_t *keys, *from; // of the lane: in block 0 of the cache; K of the chunk that is asked for
     int ask, until, block;      // that chunk; `block`: of the cache, of the chunk behind it
@@ -511,7 +530,7 @@ template <int TYPE, int STRIDE> struct key_ring {
                                          int lane)
     {
         first = ring;
-        from = keys = kv.mem + kv.at_k + (size_t)kv_head * kv.tile_bytes + copy_from<TYPE>(lane);
+        from = keys = kv.mem + kv.at_k + (size_t)kv_head * kv.tile_bytes + copy_from<TYPE, FEW8>(lane);
         block = start < end ? kv.table[start / LG_KV_BLOCK] : 0;
         ask = start - STRIDE;
         until = end;
@@ -530,7 +549,7 @@ template <int TYPE, int STRIDE> struct key_ring {
     __device__ __forceinline__ void get(const kv_args &kv, bool v, int half, int lane)
     {
         if (ask < until) {
-            fetch_unit<TYPE>(shared_at(first) + (unsigned)(put * UNIT),
+            fetch_unit<TYPE, FEW8>(shared_at(first) + (unsigned)(put * UNIT),
                              from + (v ? kv.at_v - kv.at_k : 0) +
                                  half * (TYPE == LG_F16 ? UNIT : UNIT_KEYS * (HEAD / 32 * 34)),
                              v, ask + half * UNIT_KEYS, lo, last, lane);
@@ -561,15 +580,68 @@ template <int TYPE, int STRIDE> struct key_ring {
     }
 };
 
+// Where one of the last two warps stores the row's own K or V.
+DEV uint8_t *own_place(const kv_args &kv, int p, int kv_head, int warp)
+{
+    return (uint8_t *)kv_tile(kv, p, kv_head, warp == FEW_WARPS - 1) +
+           (size_t)(p % LG_KV_BLOCK) * kv.row_bytes;
+}
+
+// A chunk's scores; its values times probabilities.
+template <int TYPE>
+DEV void chunk_scores(float (&x)[2][4], uint8_t *const (&unit)[2], const uint4 *fragments,
+                      const narrow_queries &, int s, int p, int lane)
+{
+    few_scores<TYPE>(x, {unit[0], unit[1]}, fragments, s, p, lane);
+}
+
+template <int TYPE>
+DEV void chunk_scores(float (&x)[4], uint8_t *const (&unit)[2], const uint4 *, const narrow_queries &q, int,
+                      int, int lane)
+{
+    narrow_scores(x, shared_at(narrow_key_unit(lane) ? unit[1] : unit[0]) + narrow_key_at(lane), q);
+}
+
+template <int TYPE>
+DEV void chunk_values(few_state &st, const unsigned (&prob)[4], uint8_t *const (&unit)[2], const node_plan &n,
+                      int s, int lane)
+{
+    few_values<TYPE>(st, prob, {unit[0], unit[1]}, n, s, lane);
+}
+
+template <int TYPE>
+DEV void chunk_values(narrow_state &st, const unsigned (&prob)[2], uint8_t *const (&unit)[2],
+                      const node_plan &, int, int lane)
+{
+    narrow_values(st, prob, shared_at(narrow_value_unit(lane) ? unit[1] : unit[0]) + narrow_value_at(lane));
+}
+
+// What differs between up to eight queries of f16 keys and the rest.
+template <bool FEW8> struct few_kind;
+
+template <> struct few_kind<false> {
+    using state = few_state;
+    using scores = float[2][4];
+    using probs = unsigned[4];
+};
+
+template <> struct few_kind<true> {
+    using state = narrow_state;
+    using scores = float[4];
+    using probs = unsigned[2];
+};
+
 // A block a (share, KV head, row); its warps take KEYS keys in turn, up to 16 query heads share them. N:
-// blocks of a cluster; 0: shares are nodes.
-template <int TYPE, int N>
+// blocks of a cluster; 0: shares are nodes. FEW8: up to eight query heads, and f16.
+template <int TYPE, int N, bool FEW8>
 static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     attn_few_kernel(__grid_constant__ const few_args f, const lg_cu_step *step)
 {
     enum { STEP = (N ? N : 1) * KEYS, STRIDE = STEP * FEW_WARPS };
     // rings, fragments of the queries, the row's own K and V, the mailbox
-    extern __shared__ __align__(16) uint8_t smem[];
+    extern __shared__ __align__(1024) uint8_t smem[];
+    using kind = few_kind<FEW8>;
+    __shared__ float4 s_gate[(joined_runs(Q_ROWS) + 3) / 4][32]; // what gates are made of
     const attn_args &a = f.a;
     // from a shuffle: else the special register is read again and again, which takes long
     int lane = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x % 32, (int)threadIdx.x % 32);
@@ -588,13 +660,14 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     bool own = f.k && (N ? (n.p - n.base) / KEYS % (N ? N : 1) == me : me == n.count - 1);
 
     uint4 *fragments = (uint4 *)(smem + FEW_WARPS * RING);
-    float *own_rows = (float *)(smem + FEW_WARPS * RING + Q_FRAGMENTS);
+    float *own_rows = (float *)((uint8_t *)fragments + Q_FRAGMENTS);
     int h = 2 * warp + lane / 16, m = lane % 16; // of few_queries
     // dimensions 2m + 32i: step 2i + m % 4 / 2, quarter m / 4, place m % 2 of the row
-    unsigned place = (unsigned)(((m % 4 / 2 * 32 + h % 8 * 4 + m / 4) * 4) + m % 2 * 2 + h / 8);
-    few_state st;
+    unsigned place = FEW8 ? narrow_query_at(h, m)
+                          : (unsigned)(((m % 4 / 2 * 32 + h % 8 * 4 + m / 4) * 4) + m % 2 * 2 + h / 8);
+    typename kind::state st = {};
     mailbox box;
-    key_ring<TYPE, STRIDE> ring;
+    key_ring<TYPE, STRIDE, FEW8> ring;
 
     ring.lo = n.lo;
     ring.last = f.k ? pos - 1 : n.p;
@@ -605,20 +678,17 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     if (early)
         ring.begin(a.kv, lane);
     head_part part = part_of(f, row, kv_head, head0, heads, h, m);
+    uint8_t *own_at = own && warp >= FEW_WARPS - 2 ? own_place(a.kv, n.p, kv_head, warp) : NULL;
     static_assert(Q_FRAGMENTS == 16 * 32 * FEW_WARPS, "");
     fragments[threadIdx.x] = make_uint4(0, 0, 0, 0);
     if (N > 0 && here)
         box = open_mailbox<(N > 0 ? N : 1)>(smem + FEW_SMEM, heads, me);
     st.max_a = st.max_b = -INFINITY;
-    st.sum_a = st.sum_b = 0.0f;
-#pragma unroll
-    for (int j = 0; j < 16; j++)
-        st.acc[j][0] = st.acc[j][1] = st.acc[j][2] = st.acc[j][3] = 0.0f;
     // all of these now, not behind the wait
-    asm volatile("" : "+l"(part.src), "+l"(part.cos), "+l"(part.sin), "+r"(place));
+    asm volatile("" : "+l"(part.src), "+l"(part.cos), "+l"(part.sin), "+r"(place), "+l"(own_at));
     if (N > 0)
 #pragma unroll
-        for (int j = 0; j < 16; j++)
+        for (auto j = sizeof st.acc / sizeof st.acc[0]; j-- > 0;)
             asm volatile("" : "+f"(st.acc[j][0]), "+f"(st.acc[j][1]), "+f"(st.acc[j][2]), "+f"(st.acc[j][3]));
     __syncthreads();
     if (f.k)
@@ -627,29 +697,38 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     head_loads loads = loads_of(f, part, here && h < heads + (own ? 2 : 0));
     if (!here)
         return;
+    bool joins = N > 0 && joined_by(warp, 0) < box.runs;
+    float4 gate = {};
+    if (joins)
+        gate = gate_inputs(a, row, head0, me + N * min(joined_by(warp, lane), box.runs - 1), lane);
     if (!early)
         ring.begin(a.kv, lane);
-    few_queries<TYPE>(f, part, loads, n.p, row, kv_head, head0, heads, own, place, own_rows,
+    few_queries<TYPE, FEW8>(f, part, loads, own_at, row, kv_head, head0, heads, own, place, own_rows,
                       (unsigned *)fragments, warp, lane);
+    if (joins) // of this thread alone: for registers
+        s_gate[FEW_WARPS - 1 - warp][lane] = gate;
+    narrow_queries queries = {};
+    if (FEW8)
+        queries = narrow_load(fragments, lane);
 #pragma unroll 1
     for (int s = mine; s < end; s += STRIDE) {
         int key = own ? n.p - s : KEYS; // the row's own, whose K and V are not in memory
-        float x[2][4] = {};
-        unsigned prob[4];
+        typename kind::scores x = {};
+        typename kind::probs prob;
         ring.wait();
         uint8_t *k0 = ring.take(), *k1 = ring.take();
         if (key < KEYS)
-            unit_row<TYPE>(f, key < UNIT_KEYS ? k0 : k1, key % UNIT_KEYS, false, own_rows, lane);
-        few_scores<TYPE>(x, {k0, k1}, fragments, s, n.p, lane);
+            unit_row<TYPE, FEW8>(f, key < UNIT_KEYS ? k0 : k1, key % UNIT_KEYS, false, own_rows, lane);
+        chunk_scores<TYPE>(x, {k0, k1}, fragments, queries, s, n.p, lane);
         __syncwarp();
         ring.get(a.kv, false, 1, lane); // of the next chunk
         ring.get(a.kv, true, 0, lane);
-        few_softmax(st, x, n, s, s == mine, lane % 4, prob);
+        few_softmax(st, x, n, s, s == mine, FEW8 ? lane / 4 : lane % 4, prob);
         ring.wait();
         uint8_t *v0 = ring.take(), *v1 = ring.take();
         if (key < KEYS)
-            unit_row<TYPE>(f, key < UNIT_KEYS ? v0 : v1, key % UNIT_KEYS, true, own_rows + HEAD, lane);
-        few_values<TYPE>(st, prob, {v0, v1}, n, s, lane);
+            unit_row<TYPE, FEW8>(f, key < UNIT_KEYS ? v0 : v1, key % UNIT_KEYS, true, own_rows + HEAD, lane);
+        chunk_values<TYPE>(st, prob, {v0, v1}, n, s, lane);
         __syncwarp();
         ring.get(a.kv, true, 1, lane);
         ring.advance(a.kv);
@@ -658,13 +737,9 @@ static __global__ void __launch_bounds__(32 * FEW_WARPS, 2)
     copies_wait<0>();
     int warps = end > start ? min((end - start + STEP - 1) / STEP, (int)FEW_WARPS) : 0; // that have keys
     if constexpr (N > 0) {
-        bool joins = joined_by(warp, 0) < box.runs;
-        float4 gates = {};
-        if (joins)
-            gates = gates_of(a, row, head0, me + N * min(joined_by(warp, lane), box.runs - 1), lane);
         few_merge<N>(f, st, smem, box, row, head0, heads, warps, me, warp, lane);
         if (joins)
-            join_runs<N>(a, box, row, head0, gates, me, warp, lane);
+            join_runs<N>(a, box, row, head0, s_gate[FEW_WARPS - 1 - warp][lane], me, warp, lane);
     } else {
         __shared__ bool last;
         few_merge<N>(f, st, smem, box, row, head0, heads, warps, me, warp, lane);
@@ -697,9 +772,10 @@ static int most_nodes(int64_t seen, int target)
 }
 
 // A cluster a (KV head, row); false: this card has none of that size, nothing was done.
-template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigned groups, int rows)
+template <int TYPE, bool FEW8>
+static bool run_cluster(lg_cu *c, const few_args &f, unsigned groups, int rows)
 {
-    auto kernel = attn_few_kernel<TYPE, CLUSTER>;
+    auto kernel = attn_few_kernel<TYPE, CLUSTER, FEW8>;
     size_t smem = (size_t)cluster_smem(f.a.group < Q_ROWS ? f.a.group : (int)Q_ROWS);
     dim3 grid(CLUSTER, groups, (unsigned)rows);
     cudaLaunchConfig_t config = {}; // for the question only
@@ -727,7 +803,8 @@ template <int TYPE> static bool run_cluster(lg_cu *c, const few_args &f, unsigne
     return true;
 }
 
-template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, int rows)
+template <int TYPE, bool FEW8>
+static void run_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, int rows)
 {
     few_args f = {};
     int64_t seen = a.kv.window > 0 && a.kv.window < c->ctx ? a.kv.window : c->ctx;
@@ -746,9 +823,9 @@ template <int TYPE> static void run_few(lg_cu *c, const attn_args &a, const lg_c
         f.half = qkv->table ? qkv->n_rot / 2 : 0;
     }
     unsigned groups = (unsigned)(a.kv.n_kv_head * ceil_div(a.group, Q_ROWS));
-    if (run_cluster<TYPE>(c, f, groups, rows))
+    if (run_cluster<TYPE, FEW8>(c, f, groups, rows))
         return;
-    auto kernel = attn_few_kernel<TYPE, 0>;
+    auto kernel = attn_few_kernel<TYPE, 0, FEW8>;
     share_sm(c, kernel, FEW_SMEM);
     launch(c, kernel, dim3((unsigned)most_nodes(seen, f.nodes), groups, (unsigned)rows), 32 * FEW_WARPS,
            FEW_SMEM, f, c->step);
@@ -781,10 +858,12 @@ bool lg_cu_attn_takes_qkv(const lg_cu *c, const lg_cu_qkv *q)
 
 void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows)
 {
-    if (tensor && a.kv.type == LG_F16)
-        run_few<LG_F16>(c, a, qkv, rows);
+    if (tensor && a.kv.type == LG_F16 && a.group <= NARROW)
+        run_few<LG_F16, true>(c, a, qkv, rows);
+    else if (tensor && a.kv.type == LG_F16)
+        run_few<LG_F16, false>(c, a, qkv, rows);
     else if (tensor)
-        run_few<LG_Q8_0>(c, a, qkv, rows);
+        run_few<LG_Q8_0, false>(c, a, qkv, rows);
     else
         lg_cu_attn_plain(c, a, rows);
 }

@@ -121,11 +121,19 @@ static void op_embed(lg_backend *b, const lg_tensor *out, const lg_weight *table
 {
     lg_cuda *c = (lg_cuda *)b;
     lg_cu_mat m = lg_cuda_mat(table);
+    lg_cu_angles angles[LG_CU_ROPES];
+    int n = 0;
 
     if (!enter(c))
         return;
     lg_cuda_touch(c, out->p);
-    lg_cu_embed(&c->cu, out, &m);
+    for (int i = 0; i < LG_CU_ROPES; i++)
+        if (c->rope[i].n_rot > 0 && !c->rope_ready[i]) {
+            angles[n++] = (lg_cu_angles){&c->rope[i], c->rope_table[i]};
+            c->rope_ready[i] = true;
+        }
+    lg_cu_embed(&c->cu, out, &m, angles, n);
+    c->later.embedded = true;
     leave(c, LG_CUDA_EMBED);
 }
 
@@ -191,6 +199,27 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
     leave(c, LG_CUDA_LINEAR);
 }
 
+static bool same_rope(const lg_rope *a, const lg_rope *b)
+{
+    return a->n_rot == b->n_rot && a->magnitude == b->magnitude &&
+           memcmp(a->freq, b->freq, (size_t)(a->n_rot / 2) * sizeof a->freq[0]) == 0;
+}
+
+// Angles are made with the embedding, if they are known then. A step that meets others has a launch for them,
+// and is recorded under a key that no other step asks for: the next one knows them.
+static void want_angles(lg_cuda *c, const lg_rope *rope)
+{
+    if (c->rope_ready[rope->id] && same_rope(&c->rope[rope->id], rope))
+        return;
+    c->rope[rope->id] = *rope;
+    c->rope_ready[rope->id] = true;
+    if (c->later.embedded && !(c->key.flags & LG_CUDA_UNLIKE)) {
+        c->key.flags |= LG_CUDA_UNLIKE;
+        c->key.ctx_bucket = ++c->unlike;
+    }
+    lg_cu_rope(&c->cu, &(lg_cu_angles){rope, c->rope_table[rope->id]});
+}
+
 static void op_qkv_post(lg_backend *b, const lg_qkv_args *a)
 {
     lg_cuda *c = (lg_cuda *)b;
@@ -205,9 +234,7 @@ static void op_qkv_post(lg_backend *b, const lg_qkv_args *a)
         LG_ASSERT(a->rope->id >= 0 && a->rope->id < LG_CU_ROPES && a->rope->n_rot <= a->kv->head_dim);
         q.table = c->rope_table[a->rope->id];
         q.n_rot = a->rope->n_rot;
-        if (!c->rope_ready[a->rope->id])
-            lg_cu_rope(&c->cu, a->rope, LG_ROWS_STEP, c->rope_table[a->rope->id]);
-        c->rope_ready[a->rope->id] = true;
+        want_angles(c, a->rope);
     }
     lg_cuda_touch(c, a->q.p);
     lg_cuda_touch(c, a->k.p);
@@ -336,8 +363,9 @@ static void op_gather_rows(lg_backend *b, const lg_tensor *out, const lg_tensor 
 {
     lg_cuda *c = (lg_cuda *)b;
 
-    if (!enter(c))
+    if (!enter_fused(c) || lg_cuda_later_gather(c, out, x))
         return;
+    lg_cuda_settle(c);
     lg_cuda_touch(c, out->p);
     lg_cu_gather(&c->cu, out, x);
     leave(c, LG_CUDA_COPY);

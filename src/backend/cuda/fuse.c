@@ -5,9 +5,9 @@
  * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
  * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
  * memory besides. The same for a router in front of its experts, and for QK-norm, RoPE and the KV store in
- * front of an attention. In a step of several rows the weighted sum of experts waits for the norm behind it,
- * and the routing of 17 to 64 for its experts. Whatever else comes behind them finds them done:
- * `lg_cuda_settle` comes first in every other op.
+ * front of an attention, and for the row that is gathered in front of the head. In a step of several rows the
+ * weighted sum of experts waits for the norm behind it, and the routing of 17 to 64 for its experts. Whatever
+ * else comes behind them finds them done: `lg_cuda_settle` comes first in every other op.
  *
  * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
  * goes to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is
@@ -54,6 +54,9 @@ static void settle_ops(lg_cuda *c, bool away)
         lg_cu_sum_now(&c->cu, &c->later.sum);
     c->later.sum.out.p = NULL;
     settle_norm(c, away);
+    if (c->later.last.p)
+        lg_cu_gather(&c->cu, &c->later.last, &c->later.h);
+    c->later.last.p = NULL;
     if (c->later.route)
         lg_cu_route_op(&c->cu, &c->later.r);
     c->later.route = false;
@@ -97,6 +100,18 @@ void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, cons
     l->sum_of = NULL;
     l->w = w;
     l->eps = eps;
+}
+
+bool lg_cuda_later_gather(lg_cuda *c, const lg_tensor *out, const lg_tensor *x)
+{
+    lg_cuda_later *l = &c->later;
+
+    if (c->cu.rows != 1 || c->cu.outs != 1 || !l->norm || l->route || l->last.p || l->h.p != x->p ||
+        ((uintptr_t)out->p & 15) != 0)
+        return false;
+    lg_cuda_touch(c, out->p);
+    l->last = *out;
+    return true;
 }
 
 void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r)
@@ -152,21 +167,26 @@ static bool apart(const lg_cuda *c, const float *y)
 {
     const lg_cuda_later *l = &c->later;
 
-    return y != l->x.p && y != l->h.p && y != l->delta.p;
+    return y != l->x.p && y != l->h.p && y != l->delta.p && y != l->last.p;
 }
 
 bool lg_cuda_fused_linear(lg_cuda *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts)
 {
     lg_cuda_later *l = &c->later;
+    bool last = l->last.p && x->p == l->last.p;
 
-    if (!l->norm || l->route || l->h.p != x->p || l->h.cols != x->cols || x->rows != LG_ROWS_STEP)
+    if (!l->norm || l->route || l->h.cols != x->cols ||
+        (!last && (l->h.p != x->p || x->rows != LG_ROWS_STEP)))
         return false;
     for (int i = 0; i < n_parts; i++)
         if (!apart(c, parts[i].y))
             return false;
     lg_cu_normed n = norm_of(c);
+    n.also = last ? x->p : NULL;
     if (!lg_cu_normed_gemv(&c->cu, &n, parts, n_parts))
         return false;
+    if (last)
+        l->last.p = NULL;
     norm_done(c, &n);
     return true;
 }

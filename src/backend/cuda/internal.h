@@ -17,6 +17,7 @@ enum {
     LG_CUDA_HEADS = 8,     /* step heads under way before begin has to wait */
     LG_CUDA_MARKS = 4096,  /* ops timed between two waits */
     LG_CUDA_STAGES = 2,
+    LG_CUDA_UNLIKE = 1 << 15, /* a flag of keys: the step is not as those that follow */
 };
 
 typedef enum lg_cuda_phase {
@@ -48,7 +49,9 @@ typedef struct lg_cuda_step {
  * route also of up to LG_CU_CODE_ROWS, the sum of experts in those of several. */
 typedef struct lg_cuda_later {
     bool norm, route, qkv;
+    bool embedded; /* in this step */
     lg_tensor h, x, delta; /* of the norm; delta.p may be NULL. x stays when the norm is done */
+    lg_tensor last;        /* is to be the same row as h; p NULL: nothing is */
     bool summed;           /* the other place of x has x + delta already */
     const float *w;
     float eps;
@@ -69,7 +72,9 @@ typedef struct lg_cuda {
     lg_mem scratch;
     size_t acts_cols; /* widest input that cu.acts has room for */
     float *rope_table[LG_CU_ROPES];
-    bool rope_ready[LG_CU_ROPES];
+    bool rope_ready[LG_CU_ROPES]; /* in this step */
+    lg_rope rope[LG_CU_ROPES];    /* the last one of each kind; n_rot 0: none yet */
+    uint16_t unlike;              /* steps of LG_CUDA_UNLIKE: makes their keys differ */
     /* what cu.acts holds the quantised form of; NULL: nothing */
     const float *acts_of;
     int acts_cols_of;
@@ -120,6 +125,8 @@ lg_cu_mat lg_cuda_mat(const lg_weight *w);
 /* fuse.c: steps of one row */
 void lg_cuda_later_norm(lg_cuda *c, const lg_tensor *h, const lg_tensor *x, const lg_tensor *delta,
                         const float *w, float eps);
+/* x is the one row of the step, which is gathered to out; false: it has to be done. */
+bool lg_cuda_later_gather(lg_cuda *c, const lg_tensor *out, const lg_tensor *x);
 void lg_cuda_later_route(lg_cuda *c, const lg_cu_route *r);
 void lg_cuda_later_qkv(lg_cuda *c, const lg_cu_qkv *q);
 /* The op, with what waits for it; false: settle, then do it the usual way. */

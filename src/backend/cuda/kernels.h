@@ -127,7 +127,7 @@ void lg_cu_to_f32(lg_cu *c, lg_qtype type, const void *src, float *dst, int64_t 
 typedef struct lg_cu_normed {
     const float *x, *delta; /* delta or NULL */
     float *x_out;           /* NULL with delta */
-    float *h;
+    float *h, *also; /* also: a second place for h, or NULL */
     const float *w;
     float eps;
     int cols;
@@ -150,7 +150,13 @@ typedef struct lg_cu_sum {
 } lg_cu_sum;
 
 /* norm.cu */
-void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table);
+/* cos and sin of every row of the step and pair: [rows][2][n_rot / 2] */
+typedef struct lg_cu_angles {
+    const lg_rope *rope;
+    float *table;
+} lg_cu_angles;
+/* Also makes n kinds of angles. */
+void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table, const lg_cu_angles *angles, int n);
 /* x + delta goes to x_out (x or another row of its stride); delta may be NULL. Also leaves out's quantised
  * form in c->acts when `quantise` is set. sum: delta is made on the way, as its out; or NULL. */
 void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out, const lg_tensor *delta,
@@ -260,8 +266,7 @@ void lg_cu_int8_dense_up(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 void lg_cu_int8_dense_down(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 
 /* qkv.cu */
-/* cos and sin of every row and pair: [rows][2][n_rot / 2] */
-void lg_cu_rope(lg_cu *c, const lg_rope *rope, lg_rows rows, float *table);
+void lg_cu_rope(lg_cu *c, const lg_cu_angles *angles);
 typedef struct lg_cu_qkv {
     lg_tensor q, k, v;
     const float *q_norm, *k_norm;

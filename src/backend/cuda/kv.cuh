@@ -1,6 +1,6 @@
 /*
- * backend/cuda/kv: where keys and values of one layer lie, and how a row of them is made: for qkv.cu and for
- * the attention that does it in passing (attn_few.cu).
+ * backend/cuda/kv: where keys and values of one layer lie, and how a row of them is made: for qkv.cu, for the
+ * attention that does it in passing (attn_few.cu), and for the embedding, which makes the angles.
  */
 #ifndef LG_BACKEND_CUDA_KV_CUH
 #define LG_BACKEND_CUDA_KV_CUH
@@ -36,6 +36,40 @@ DEV const uint8_t *kv_tile(const kv_args &a, long long pos, int head, bool v)
 {
     int block = a.table[pos / LG_KV_BLOCK];
     return a.mem + (size_t)block * a.block_bytes + (v ? a.at_v : a.at_k) + (size_t)head * a.tile_bytes;
+}
+
+/* cos and sin of every pair of every row, once a step for each kind of layer: angles in double (position *
+ * frequency passes 2^17). */
+struct rope_args {
+    double freq[LG_ROT_MAX / 2];
+    float *table;
+    float magnitude;
+    int half;
+};
+
+static inline rope_args rope_of(const lg_cu_angles *angles)
+{
+    rope_args a = {};
+
+    for (int j = 0; j < angles->rope->n_rot / 2; j++)
+        a.freq[j] = angles->rope->freq[j];
+    a.table = angles->table;
+    a.magnitude = angles->rope->magnitude;
+    a.half = angles->rope->n_rot / 2;
+    return a;
+}
+
+/* The block: those of a row. */
+DEV void make_angles(const rope_args &a, long long pos, unsigned row)
+{
+    float *cos = a.table + (size_t)row * 2 * (size_t)a.half;
+
+    for (int j = threadIdx.x; j < a.half; j += blockDim.x) {
+        double s, c;
+        sincos((double)(pos + row) * a.freq[j], &s, &c);
+        cos[j] = (float)(c * (double)a.magnitude);
+        cos[a.half + j] = (float)(s * (double)a.magnitude);
+    }
 }
 
 /* All lanes: one head of a row, to x (shared memory): normed if there is a norm, turned if there is a table.

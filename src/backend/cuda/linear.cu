@@ -72,7 +72,7 @@ struct one_args {
     lg_cu_part part[LG_CU_PARTS]; // first_group: the first row, counted through all parts
     int n_parts, total, n_in, rows;
     int stack; // rows of a slot, 1 or 2: 2 where they are short; all parts have an even number then
-    ring_plan ring;
+    ring_plan ring, lean; // lean: of a block whose rows are all Q4_K, in a mixture of Q4_K and Q6_K
     int early; // slots of a warp that are asked for before the wait
     lg_cu_acts acts;
     lg_cu_normed norm;
@@ -98,24 +98,40 @@ DEV int one_part(const one_args &a, int *row)
     return p;
 }
 
-// T: the type of all parts, or LG_CU_ANY for a mixture. A warp takes every WARPS-th unit of its
-// block's; a unit is `stack` rows. R: runs of a row, where the compiler is to know them, at most SLICE; or 0.
+// Are the rows from `from` to `to`, counted through all parts, Q4_K? All of a part's are, or none.
+DEV bool all_q4(const one_args &a, int from, int to)
+{
+    bool all = true;
+
+#pragma unroll
+    for (int p = 0; p < LG_CU_PARTS; p++)
+        if (p < a.n_parts && a.part[p].w.type != LG_Q4_K)
+            all = all && (to <= a.part[p].first_group || from >= a.part[p].first_group + a.part[p].w.n_out);
+    return all;
+}
+
+// T: the type of all parts, or LG_CU_ANY for a mixture, or LG_CU_Q4_Q6. A warp takes every WARPS-th unit of
+// its block's; a unit is `stack` rows. R: runs of a row, where the compiler is to know them; or 0. With more
+// than SLICE a slot is a row nevertheless.
 template <int T, bool NORM, int WARPS, int R>
 static __global__ void __launch_bounds__(32 * WARPS, 2)
     linear_one_kernel(__grid_constant__ const one_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // rings, activations, sums of the norm
+    constexpr int MOST = R > SLICE ? R : (int)SLICE; // runs of a slot
     int lane = threadIdx.x % 32, warp = warp_index(), runs = R ? R : a.n_in / 32,
-        slices = (runs + SLICE - 1) / SLICE, two = a.stack - 1; // a shift
+        slices = (runs + MOST - 1) / MOST, two = R > SLICE ? 0 : a.stack - 1; // a shift
     unsigned blocks = gridDim.x, total = (unsigned)(a.total >> two);
     int first = (int)(total * blockIdx.x / blocks) + warp, end = (int)(total * (blockIdx.x + 1) / blocks);
     int units = first < end ? (end - first + WARPS - 1) / WARPS : 0;
-    uint8_t *acts = smem + ring_room(a.ring);
+    const ring_plan ring =
+        T == LG_CU_Q4_Q6 && all_q4(a, (first - warp) << two, end << two) ? a.lean : a.ring;
+    uint8_t *acts = smem + ring_room(ring);
     bool any = step_rows(step, a.rows) > 0;
     constexpr int ROWS = NORM ? ONE_ROWS : OUT_ROWS;
     row_ring slots;
     int ask = first, slice = 0, part_now = 0; // parts come in order
-    norm_part<WARPS> norm;
+    norm_part<WARPS, 32 * R> norm;
     unsigned stores = chunks_here(any);
 
     auto get = [&](unsigned to, unsigned bar) {
@@ -127,13 +143,13 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
             m.n_in = 32 * R; // as it is, and a constant
         row -= a.part[part_now].first_group;
         by_type<T>(m.type, [&](auto t) {
-            fetch<t.type>(to, bar, m, m.p, {row, slice * SLICE},
-                          a.stack * min((int)SLICE, runs - slice * SLICE), slices == 1, lane);
+            fetch<t.type>(to, bar, m, m.p, {row, slice * MOST}, min(MOST, runs - slice * MOST) << two,
+                          slices == 1, lane);
         });
         slice = slice + 1 == slices ? 0 : slice + 1;
         ask += slice == 0 ? WARPS : 0;
     };
-    slots.open(smem, a.ring, warp, lane, units * slices, 0);
+    slots.open(smem, ring, warp, lane, units * slices, 0);
     slots.fill(a.early, get, EARLY_PACE);
     if (NORM)
         norm_weights(norm, a.norm);
@@ -150,13 +166,19 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
         __syncthreads();
     }
     for (int at = first; at < end; at += (ROWS >> two) * WARPS) {
-        float acc[ROWS] = {}, sum, residual = 0.0f;
+        float acc[ROWS] = {}, sum, residual = 0.0f, *y = NULL, scale = 0.0f;
         int n = min(ROWS >> two, (end - at + WARPS - 1) / WARPS); // units
-        if (!NORM && a.add.x) { // of the row whose sum comes to this lane; it comes while they are multiplied
-            int index = lane / (32 / ROWS) - ROWS + (n << two);
-            if (index >= 0)
-                residual = __ldcg(a.add.x + ((at + (index >> two) * WARPS) << two) + (index & two));
+        // the row whose sum comes to this lane, and where it goes: known while they are multiplied
+        int index = lane / (32 / ROWS) - ROWS + (n << two), mine = 0;
+        if (index >= 0) {
+            mine = ((at + (index >> two) * WARPS) << two) + (index & two);
+            if (!NORM && a.add.x)
+                residual = __ldcg(a.add.x + mine);
+            const lg_cu_part &part = a.part[one_part(a, &mine)];
+            scale = part.w.scale;
+            y = part.y + mine;
         }
+        asm volatile("" : "+l"(y), "+f"(scale));
 #pragma unroll 1
         for (int i = 0; i < n; i++) {
             int row = (at + i * WARPS) << two;
@@ -165,10 +187,14 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
 #pragma unroll 1
             for (int s = 0; s < slices; s++) {
                 const uint8_t *slot = slots.turn(), *x = acts + s * SLICE_ACTS;
-                int n_runs = min((int)SLICE, runs - s * SLICE);
+                int n_runs = min(MOST, runs - s * MOST);
+                if (R > SLICE)
+                    let_next(); // now: it is the only slot, and done() comes late
                 by_type<T>(m.type, [&](auto t) {
-                    unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * SLICE}) : 0;
-                    if (two)
+                    unsigned skew = t.type == LG_Q6_K ? skew_of(m, {row, s * MOST}) : 0;
+                    if constexpr (R > SLICE)
+                        v = row_dot<t.type, R>(slot, skew, x, lane, v);
+                    else if (two)
                         slice_dot2<t.type, true>(slot, n_runs, skew, x, lane, &v, &w);
                     else
                         v = slice_dot<t.type>(slot, n_runs, 0, n_runs, skew, x, lane, v);
@@ -179,16 +205,11 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
             if (two)
                 push(acc, w);
         }
-        int index = sums_of<ROWS>(acc, 32, lane, &sum) + (n << two) - ROWS; // the last ones
-        int unit = at + (index >> two) * WARPS, row = (unit << two) + (index & two);
-        if (index < 0)
-            continue;
-        if (lane % (32 / ROWS) == 0 && any) {
-            const lg_cu_part &part = a.part[one_part(a, &row)];
-            float y = sum * part.w.scale;
-            part.y[row] = y;
+        (void)sums_of<ROWS>(acc, 32, lane, &sum); // the last ones
+        if (index >= 0 && lane % (32 / ROWS) == 0 && any) {
+            *y = sum * scale;
             if (!NORM && a.add.sum)
-                a.add.sum[row] = __fadd_rn(residual, y);
+                a.add.sum[mine] = __fadd_rn(residual, sum * scale);
         }
     }
 }
@@ -200,12 +221,20 @@ template <bool NORM, int WARPS> static auto kernel_of(int type)
                              : linear_one_kernel<LG_CU_ANY, NORM, WARPS, 0>;
 }
 
-template <bool NORM> static auto kernel_with(int type, int warps, int n_in)
+// whole: see run_one.
+template <bool NORM> static auto kernel_with(int type, int warps, int n_in, bool whole)
 {
     if (NORM && type == LG_Q8_0 && warps == STREAM_WARPS && n_in == 3072)
         return linear_one_kernel<LG_Q8_0, true, STREAM_WARPS, 96>; // what published models have
     if (NORM && type == LG_Q4_K && warps == MOST_WARPS && n_in == 2048)
         return linear_one_kernel<LG_Q4_K, true, MOST_WARPS, 64>;
+    if (NORM && type == LG_CU_Q4_Q6 && warps == MOST_WARPS)
+        return linear_one_kernel<LG_CU_Q4_Q6, true, MOST_WARPS, 64>;
+    if (NORM && type == LG_Q6_K && warps == STREAM_WARPS && n_in == 2048)
+        return linear_one_kernel<LG_Q6_K, true, STREAM_WARPS, 64>; // a head
+    if (!NORM && whole)
+        return n_in == 8192 ? linear_one_kernel<LG_Q4_K, false, MOST_WARPS, 256>
+                            : linear_one_kernel<LG_Q4_K, false, MOST_WARPS, 192>;
     return warps == MOST_WARPS   ? linear_one_kernel<LG_Q4_K, NORM, MOST_WARPS, 0> // see plan_one
            : warps == MORE_WARPS ? kernel_of<NORM, MORE_WARPS>(type)
                                  : kernel_of<NORM, STREAM_WARPS>(type);
@@ -224,7 +253,7 @@ static ring_plan plan_one(const lg_cu *c, const one_args &a, int type, int slot,
     for (int warps = MORE_WARPS; warps <= MOST_WARPS; warps += MOST_WARPS - MORE_WARPS) {
         ring_plan p = plan_ring(c, slot, other, warps);
         if (p.depth > 0 && (!norm || norm->cols <= norm_columns(warps)) &&
-            (warps < MOST_WARPS || type == LG_Q4_K) &&
+            (warps < MOST_WARPS || type == LG_Q4_K || type == LG_CU_Q4_Q6) &&
             (best.depth == 0 || ceil_div(units, warps) < ceil_div(units, best.warps)))
             best = p;
     }
@@ -237,6 +266,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
 {
     one_args a = {};
     int type = parts[0].w.type, n_in = parts[0].w.n_in, slot = 0;
+    bool q4_q6 = norm && n_in == 2048;
     size_t other = act_room(n_in) + (size_t)n_in / NORM_CHUNK * sizeof(float), all = 0;
 
     a.stack = n_in / 32 <= SLICE ? 2 : 1;
@@ -247,6 +277,7 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.part[p].first_group = a.total;
         a.total += parts[p].w.n_out;
         type = parts[p].w.type == type ? type : LG_CU_ANY;
+        q4_q6 = q4_q6 && (parts[p].w.type == LG_Q4_K || parts[p].w.type == LG_Q6_K);
         a.stack = parts[p].w.n_out % 2 == 0 ? a.stack : 1;
         int bytes = rows_bytes(parts[p].w.type, n_in / 32 < SLICE ? n_in / 32 : (int)SLICE);
         slot = bytes > slot ? bytes : slot;
@@ -255,11 +286,23 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
     if (2 * slot > STACK_BYTES)
         a.stack = 1;
     slot *= a.stack; // at least what so many rows take: rows_bytes rounds up
-    a.ring = plan_one(c, a, type, slot, other, all, norm);
+    if (type == LG_CU_ANY && q4_q6)
+        type = LG_CU_Q4_Q6;
+    a.ring = a.lean = plan_one(c, a, type, slot, other, all, norm);
+    if (type == LG_CU_Q4_Q6)
+        a.lean = plan_ring(c, a.stack * rows_bytes(LG_Q4_K, n_in / 32), other, a.ring.warps);
+    // a long row for each warp, and one slot for it
+    int row_slot = rows_bytes(LG_Q4_K, n_in / 32);
+    bool whole = !norm && type == LG_Q4_K && (n_in == 8192 || n_in == 6144) && a.stack == 1 &&
+                 ceil_div(a.total, c->sms) <= MOST_WARPS &&
+                 (size_t)(MOST_WARPS * (row_slot + 8)) + other <=
+                     (size_t)(c->smem < STREAM_SMEM ? c->smem : (int)STREAM_SMEM);
+    if (whole)
+        a.ring = a.lean = {row_slot, 1, MOST_WARPS};
     if (a.ring.depth == 0 || (norm && !norm_streams(norm)))
         return false;
     // behind attention memory has time
-    int slots = ceil_div(a.total / a.stack, c->sms) * ceil_div(n_in / 32, SLICE);
+    int slots = ceil_div(a.total / a.stack, c->sms) * (whole ? 1 : ceil_div(n_in / 32, SLICE));
     a.early = norm || slots <= a.ring.depth * a.ring.warps ? 1 : a.ring.depth;
     a.n_parts = n_parts;
     a.n_in = n_in;
@@ -269,9 +312,10 @@ static bool run_one(lg_cu *c, const lg_cu_normed *norm, const lg_cu_acts *acts, 
         a.norm = *norm;
     else
         a.acts = *acts;
-    auto kernel = norm ? kernel_with<true>(type, a.ring.warps, n_in)
-                       : kernel_with<false>(type, a.ring.warps, n_in);
-    size_t smem = (size_t)ring_room(a.ring) + other;
+    auto kernel = norm ? kernel_with<true>(type, a.ring.warps, n_in, false)
+                       : kernel_with<false>(type, a.ring.warps, n_in, whole);
+    int room = ring_room(a.ring), lean = ring_room(a.lean);
+    size_t smem = other + (size_t)(lean > room ? lean : room);
     if (smem < ALONE_SMEM && c->smem >= ALONE_SMEM) // behind attention, which leaves multiprocessors empty
         smem = ALONE_SMEM;
     share_sm(c, kernel, smem);

@@ -28,7 +28,7 @@ DEV float swiglu(float gate, float up)
 enum {
     ROUTERS = STREAM_WARPS / 4, // experts of a block at a time, four warps each
     ROUNDS = 16,                // so often, at most
-    AHEAD = 3,                  // loads of eight weights under way
+    AHEAD = 3,                  // loads of eight weights under way, unless the compiler knows the columns
 };
 
 struct first_args {
@@ -66,34 +66,35 @@ DEV float dot8(const eight &w, const float *h, float acc)
 
 // Logits of the block's experts. Four warps share a row as the warps of route.cu do: group g of eight columns
 // goes to warp g / 32 % 4.
-DEV void router_ahead(const first_args &a, int warp, int lane, eight (&w)[AHEAD])
+template <int N> DEV void router_ahead(const first_args &a, int n_in, int warp, int lane, eight (&w)[N])
 {
     int expert = (int)(blockIdx.x + (unsigned)(warp / 4) * gridDim.x), at = (warp % 4 * 32 + lane) * 8;
 
 #pragma unroll
-    for (int u = 0; u < AHEAD; u++)
-        if (expert < a.route.n_expert && at + u * 1024 < a.n_in)
-            w[u] = weights8(a.route.router + (size_t)expert * (size_t)a.n_in + (size_t)(at + u * 1024));
+    for (int u = 0; u < N; u++)
+        if (expert < a.route.n_expert && at + u * 1024 < n_in)
+            w[u] = weights8(a.route.router + (size_t)expert * (size_t)n_in + (size_t)(at + u * 1024));
 }
 
-DEV void router_sums(const first_args &a, int warp, int lane, const eight (&w)[AHEAD], const float *h,
+template <int N>
+DEV void router_sums(const first_args &a, int n_in, int warp, int lane, const eight (&w)[N], const float *h,
                      float (*part)[STREAM_WARPS])
 {
     int expert = (int)(blockIdx.x + (unsigned)(warp / 4) * gridDim.x), at = (warp % 4 * 32 + lane) * 8;
 
     for (int round = 0; expert < a.route.n_expert; round++, expert += ROUTERS * (int)gridDim.x) {
-        const float *row = a.route.router + (size_t)expert * (size_t)a.n_in;
+        const float *row = a.route.router + (size_t)expert * (size_t)n_in;
         float acc = 0.0f;
         int from = at;
         if (round == 0) {
 #pragma unroll
-            for (int u = 0; u < AHEAD; u++)
-                if (at + u * 1024 < a.n_in)
+            for (int u = 0; u < N; u++)
+                if (at + u * 1024 < n_in)
                     acc = dot8(w[u], h + at + u * 1024, acc);
-            from += AHEAD * 1024;
+            from += N * 1024;
         }
 #pragma unroll 2
-        for (int i = from; i < a.n_in; i += 1024)
+        for (int i = from; i < n_in; i += 1024)
             acc = dot8(weights8(row + i), h + i, acc);
         acc = warp_sum(acc);
         if (lane == 0)
@@ -101,26 +102,40 @@ DEV void router_sums(const first_args &a, int warp, int lane, const eight (&w)[A
     }
 }
 
-// All blocks norm the row; each leaves some of the results for everybody.
-template <bool NORM>
+// Of a normed row, 128 columns for everybody.
+DEV void leave_chunk(const lg_cu_normed &a, const float *h, int chunk, int lane)
+{
+    int i = chunk * NORM_CHUNK + lane * 4;
+    float4 y = *(const float4 *)(h + i);
+
+    *(float4 *)(a.h + i) = y;
+    store_quad(a.acts.q, a.acts.meta, i / 32, lane, quantise4(y));
+}
+
+// All blocks norm the row. Warps that have no expert leave the results for everybody; if there are none, each
+// block leaves some. COLS: of the row, where the compiler is to know them, or 0.
+template <bool NORM, int COLS>
 static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     moe_first_kernel(__grid_constant__ const first_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(16) uint8_t smem[]; // the row, sums of the norm
     __shared__ float part[ROUNDS][STREAM_WARPS];
-    int lane = threadIdx.x % 32, warp = warp_index();
-    float *h = (float *)smem, *sums = h + a.n_in;
+    int lane = threadIdx.x % 32, warp = warp_index(), n_in = COLS ? COLS : a.n_in;
+    float *h = (float *)smem, *sums = h + n_in;
     bool any = step_rows(step, a.rows) > 0;
+    int first = (int)(blockIdx.x + (unsigned)(warp / 4) * gridDim.x); // the warp's first expert
+    int idle = ROUTERS * (int)gridDim.x - a.route.n_expert;           // fours of warps without any
     int expert = (int)(blockIdx.x + threadIdx.x * gridDim.x); // whose sums the thread finishes
     bool finishes = threadIdx.x < ROUTERS * ROUNDS && expert < a.route.n_expert && any;
-    unsigned stores = chunks_here(any);
+    bool idle_leave = NORM && idle > 0 && !a.norm.x_out;
+    unsigned stores = chunks_here(any && !idle_leave);
     float bias = 0.0f;
-    eight w[AHEAD];
-    norm_part<STREAM_WARPS> norm;
+    eight w[COLS ? (COLS + 1023) / 1024 : (int)AHEAD];
+    norm_part<STREAM_WARPS, COLS> norm;
 
     if (NORM)
         norm_weights(norm, a.norm);
-    router_ahead(a, warp, lane, w);
+    router_ahead(a, n_in, warp, lane, w);
     if (finishes && a.route.bias)
         bias = __ldg(&a.route.bias[expert]);
     let_next(); // it has weights to ask for at once
@@ -130,11 +145,15 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 2)
     if (NORM) {
         norm_in(norm, a.norm, NULL, h, sums, stores, [] {});
     } else {
-        for (int i = (int)threadIdx.x * 4; i < a.n_in; i += STREAM_THREADS * 4)
+        for (int i = (int)threadIdx.x * 4; i < n_in; i += STREAM_THREADS * 4)
             *(float4 *)(h + i) = __ldcg((const float4 *)(a.h + i));
         __syncthreads();
     }
-    router_sums(a, warp, lane, w, h, part);
+    if (idle_leave && any) // of the warps with experts nobody
+        for (int c = (first - a.route.n_expert) * 4 + warp % 4; c >= 0 && c < n_in / NORM_CHUNK;
+             c += idle * 4)
+            leave_chunk(a.norm, h, c, lane);
+    router_sums(a, n_in, warp, lane, w, h, part);
     __syncthreads();
     if (finishes) {
         const float *p = &part[threadIdx.x / ROUTERS][threadIdx.x % ROUTERS * 4];
@@ -338,6 +357,31 @@ template <int WARPS> struct up_share {
     }
 };
 
+// Where the value of a pair goes, and the scales of its products.
+struct up_place {
+    float *mid;
+    float scale, scale_up;
+};
+
+// Of a warp's item, at least -UP_PAIRS; the first `ahead` are of the shared expert. Made before the product,
+// which waits for bytes, not behind it.
+template <typename Share>
+DEV up_place place_of(const up_args &a, const Share &p, const int *experts, int item, int ahead, int warps)
+{
+    up_place t = {a.mid_shared + p.first_s + item * warps, a.shared_gate.scale, a.shared_up.scale};
+
+    if (item >= ahead) {
+        int e = p.e;
+        for (int row = p.row + (item - ahead) * warps; row >= a.gate.n_out; row -= a.gate.n_out)
+            e++;
+        t.mid = a.mid + p.first + (item - ahead) * warps;
+        t.scale = matrix_scale(a.gate, experts[e]);
+        t.scale_up = matrix_scale(a.up, experts[e]);
+    }
+    asm volatile("" : "+l"(t.mid), "+f"(t.scale), "+f"(t.scale_up));
+    return t;
+}
+
 // What a warp asks for next: a slice of a row of gate and of up.
 struct pair_cursor {
     const uint8_t *gate, *up; // of the matrices in turn
@@ -436,6 +480,7 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
     for (int at = 0; at < ahead + p.n; at += UP_PAIRS) {
         float acc[2 * UP_PAIRS] = {}, sum;
         int behind = min(at + UP_PAIRS, ahead + p.n);
+        const up_place to = place_of(a, p, experts, behind - UP_PAIRS + lane / (32 / UP_PAIRS), ahead, WARPS);
 #pragma unroll 1
         for (int i = at; i < behind; i++) {
             float v = 0.0f, w = 0.0f;
@@ -450,19 +495,10 @@ static __global__ void __launch_bounds__(32 * WARPS, 2)
             push(acc, v);
             push(acc, w);
         }
-        int index = sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum), e = p.e;
-        int item = behind - UP_PAIRS + index / 2; // the last sums are the last items'
+        (void)sums_of<2 * UP_PAIRS>(acc, 32, lane, &sum);
         float up = __shfl_xor_sync(0xFFFFFFFFu, sum, 16 / UP_PAIRS);
-        if (lane % (16 / UP_PAIRS) != 0 || index % 2 != 0 || item < at || !any)
-            continue;
-        bool routed = item >= ahead;
-        for (int row = p.row + (item - ahead) * WARPS; row >= ffn; row -= ffn)
-            e++;
-        int expert = routed ? experts[e] : 0;
-        float scale = routed ? matrix_scale(a.gate, expert) : a.shared_gate.scale,
-              scale_up = routed ? matrix_scale(a.up, expert) : a.shared_up.scale;
-        float *to = routed ? a.mid + p.first : a.mid_shared + p.first_s;
-        to[(routed ? item - ahead : item) * WARPS] = swiglu(sum * scale, up * scale_up);
+        if (lane % (32 / UP_PAIRS) == 0 && behind - UP_PAIRS + lane / (32 / UP_PAIRS) >= at && any)
+            *to.mid = swiglu(sum * to.scale, up * to.scale_up);
     }
 }
 
@@ -477,7 +513,10 @@ static void run_first(lg_cu *c, const lg_cu_moe *m, const lg_cu_route *route, co
 {
     first_args a = {};
     size_t smem = ((size_t)m->h.cols + (size_t)m->h.cols / NORM_CHUNK) * sizeof(float);
-    auto kernel = norm ? moe_first_kernel<true> : moe_first_kernel<false>;
+    auto kernel = !norm               ? moe_first_kernel<false, 0>
+                  : m->h.cols == 3072 ? moe_first_kernel<true, 3072> // what published models have
+                  : m->h.cols == 2048 ? moe_first_kernel<true, 2048>
+                                      : moe_first_kernel<true, 0>;
 
     a.route = *route;
     if (norm)

@@ -1,41 +1,64 @@
 /*
- * backend/cuda/norm: embedding, norms, quantisation of inputs, SwiGLU, row copies.
+ * backend/cuda/norm: embedding (with the angles of the step), norms, quantisation of inputs, SwiGLU, row
+ * copies.
  *
  * One block a row. (The norm of a single row is mostly part of the product behind it: stream.cuh.) A norm
  * leaves the input of the products that follow in c->acts, in the form that they want: int8 runs for up to
  * LG_CU_CODE_ROWS rows, bf16 above. The sum of squares is taken in an order that
  * depends on the number of columns alone.
  */
-#include "backend/cuda/common.cuh"
+#include "backend/cuda/kv.cuh"
 
-enum { NORM_THREADS = 512 };
+enum { NORM_THREADS = 512, EMBED_THREADS = 256 };
 
-static __global__ void embed_kernel(lg_cu_mat m, const int32_t *ids, const lg_cu_step *step, float *out,
-                                    int stride)
+struct embed_args {
+    lg_cu_mat m;
+    const int32_t *ids;
+    float *out;
+    int stride;
+    rope_args angles[LG_CU_ROPES];
+};
+
+// Blocks (row, 0): a row of the table, four columns a thread; (row, 1 + i): its angles.
+static __global__ void __launch_bounds__(EMBED_THREADS)
+    embed_kernel(__grid_constant__ const embed_args a, const lg_cu_step *step)
 {
     pdl_wait();
     int row = blockIdx.x;
     if (row >= step->n_rows)
         return;
-    int id = ids[row];
-    float *y = out + (size_t)row * (size_t)stride;
+    if (blockIdx.y > 0) {
+        make_angles(a.angles[blockIdx.y - 1], step->pos, (unsigned)row);
+        return;
+    }
+    const lg_cu_mat &m = a.m;
+    int id = a.ids[row];
+    float *y = a.out + (size_t)row * (size_t)a.stride;
     if (is_float(m.type)) {
         const uint8_t *p = m.p + (size_t)id * (size_t)m.n_in * float_bytes(m.type);
         for (int i = threadIdx.x; i < m.n_in; i += blockDim.x)
             y[i] = float_at(m.type, p, (size_t)i) * m.scale;
         return;
     }
-    for (int run = threadIdx.x; run < m.n_in / 32; run += blockDim.x) {
+    for (int i = threadIdx.x * 4; i < m.n_in; i += EMBED_THREADS * 4) {
         run_terms t;
-        run_of(m, m.p, id, run, &t);
-        for (int e = 0; e < 32; e++)
-            y[run * 32 + e] = run_value(t, e) * m.scale;
+        run_of(m, m.p, id, i / 32, &t);
+#pragma unroll
+        for (int e = 0; e < 32; e += 4)
+            if (i % 32 == e)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    y[i + j] = run_value(t, e + j) * m.scale;
     }
 }
 
-void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table)
+void lg_cu_embed(lg_cu *c, const lg_tensor *out, const lg_cu_mat *table, const lg_cu_angles *angles, int n)
 {
-    launch(c, embed_kernel, dim3((unsigned)c->rows), 128, 0, *table, c->ids, c->step, out->p, out->stride);
+    embed_args a = {*table, c->ids, out->p, out->stride, {}};
+
+    for (int i = 0; i < n; i++)
+        a.angles[i] = rope_of(&angles[i]);
+    launch(c, embed_kernel, dim3((unsigned)c->rows, (unsigned)(1 + n)), EMBED_THREADS, 0, a, c->step);
 }
 
 // Four columns of a row; past the last column zeros.

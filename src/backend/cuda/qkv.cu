@@ -1,8 +1,7 @@
 /*
  * backend/cuda/qkv: QK-norm, rotary embedding and the KV store; moves between KV blocks.
  *
- * A warp a head, or half a warp where heads are of 128 and the cache is f16. Angles are made once a step for
- * each kind of layer, in double.
+ * A warp a head, or half a warp where heads are of 128 and the cache is f16.
  */
 #include "backend/cuda/kv.cuh"
 
@@ -17,40 +16,16 @@ struct qkv_args {
     kv_args kv;
 };
 
-/* cos and sin of every pair of every row, once a step: angles in double (position * frequency passes 2^17).
- */
-struct rope_args {
-    double freq[LG_ROT_MAX / 2];
-    float *table;
-    float magnitude;
-    int half, rows;
-};
-
 static __global__ void rope_kernel(__grid_constant__ const rope_args a, const lg_cu_step *step)
 {
     pdl_wait();
-    int row = blockIdx.x, n = step_rows(step, a.rows);
-    if (row >= n)
-        return;
-    for (int j = threadIdx.x; j < a.half; j += blockDim.x) {
-        double s, c;
-        sincos((double)(step->pos + row) * a.freq[j], &s, &c);
-        a.table[(size_t)row * 2 * (size_t)a.half + (size_t)j] = (float)(c * (double)a.magnitude);
-        a.table[((size_t)row * 2 + 1) * (size_t)a.half + (size_t)j] = (float)(s * (double)a.magnitude);
-    }
+    if ((int)blockIdx.x < step_rows(step, LG_ROWS_STEP))
+        make_angles(a, step->pos, blockIdx.x);
 }
 
-void lg_cu_rope(lg_cu *c, const lg_rope *rope, lg_rows rows, float *table)
+void lg_cu_rope(lg_cu *c, const lg_cu_angles *angles)
 {
-    rope_args a = {};
-
-    for (int j = 0; j < rope->n_rot / 2; j++)
-        a.freq[j] = rope->freq[j];
-    a.table = table;
-    a.magnitude = rope->magnitude;
-    a.half = rope->n_rot / 2;
-    a.rows = rows;
-    launch(c, rope_kernel, dim3((unsigned)bucket_rows(c, rows)), 64, 0, a, c->step);
+    launch(c, rope_kernel, dim3((unsigned)bucket_rows(c, LG_ROWS_STEP)), 64, 0, rope_of(angles), c->step);
 }
 
 // A warp a head.

@@ -361,19 +361,29 @@ template <int T> DEV float dot_raw(const raw_run<T> &r, const act_run &a, int la
 
 /* ---- slots times activations ---- */
 
-/* Row `row` of a slot of `all` runs, n of a row; acts: of these n. */
+/* Row `row` of a slot of `all` runs, n of a row; acts: of these n. Pieces of 32 runs from `first` on. */
 template <int T, int PIECES>
 DEV float pieces_dot(const uint8_t *slot, int all, int row, int n, unsigned skew, const uint8_t *acts,
-                     int lane, float acc)
+                     int lane, float acc, int first = 0)
 {
     raw_run<T> r[PIECES];
 
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
-        r[j] = take<T>(slot, all, row, n, j * 32 + lane, skew);
+        r[j] = take<T>(slot, all, row, n, (first + j) * 32 + lane, skew);
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
-        acc = dot_raw<T>(r[j], act_of(acts + j * ACT_PIECE, lane), lane & 7, acc);
+        acc = dot_raw<T>(r[j], act_of(acts + (first + j) * ACT_PIECE, lane), lane & 7, acc);
+    return acc;
+}
+
+/* A row of RUNS runs, a multiple of 64, that is a slot. */
+template <int T, int RUNS>
+DEV float row_dot(const uint8_t *slot, unsigned skew, const uint8_t *acts, int lane, float acc)
+{
+#pragma unroll
+    for (int j = 0; j < RUNS / 32; j += 2)
+        acc = pieces_dot<T, 2>(slot, RUNS, 0, RUNS, skew, acts, lane, acc, j);
     return acc;
 }
 
@@ -521,11 +531,19 @@ template <int N> DEV void push(float (&values)[N], float v)
 
 /* ---- the norm in front of a product ---- */
 
-/* What a thread of WARPS warps holds of a row between the loads and the norm: pieces of four columns. */
-template <int WARPS> struct norm_part {
-    enum { PIECES = WARPS > 8 ? 2 : 4 };
+/* What a thread of WARPS warps holds of a row between the loads and the norm: pieces of four columns. COLS:
+ * all columns, where the compiler is to know them, or 0. */
+template <int WARPS, int COLS> struct norm_part {
+    enum { NEXT = WARPS * NORM_CHUNK, // columns from piece to piece
+           PIECES = COLS ? (COLS + NEXT - 1) / NEXT : WARPS > 8 ? 2 : 4 };
     float4 v[PIECES], w[PIECES];
 };
+
+/* Is piece j of the thread, at column i, in the row? */
+template <int WARPS, int COLS> DEV bool in_row(int j, int i, int cols)
+{
+    return (j + 1) * norm_part<WARPS, COLS>::NEXT <= COLS || i < (COLS ? COLS : cols);
+}
 
 /* Columns that it can hold, at most 4096. */
 static __host__ __device__ constexpr int norm_columns(int warps)
@@ -534,12 +552,12 @@ static __host__ __device__ constexpr int norm_columns(int warps)
 }
 
 /* Before the kernel before has finished: the norm's weights. */
-template <int WARPS> DEV void norm_weights(norm_part<WARPS> &t, const lg_cu_normed &a)
+template <int WARPS, int COLS> DEV void norm_weights(norm_part<WARPS, COLS> &t, const lg_cu_normed &a)
 {
 #pragma unroll
-    for (int j = 0; j < norm_part<WARPS>::PIECES; j++) {
+    for (int j = 0; j < norm_part<WARPS, COLS>::PIECES; j++) {
         int i = ((int)threadIdx.x + j * WARPS * 32) * 4;
-        if (i < a.cols)
+        if (in_row<WARPS, COLS>(j, i, a.cols))
             t.w[j] = load_f4(a.w + i);
         else
             t.w[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -558,22 +576,24 @@ DEV unsigned chunks_here(bool any)
 
 /* After: h = norm(x + delta), its quantised form to `acts`, and h itself to `h`, where these are not NULL.
  * sums: a float for each 128 columns. stores: of which chunks of 128 columns x + delta, h and the quantised
- * row also go to global memory, for whoever else wants them. Ends with a barrier. Pieces go in pairs, so that
- * one fills the other's pauses. */
-template <int WARPS, typename Between>
-DEV void norm_in(norm_part<WARPS> &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums,
+ * row also go to global memory, for whoever else wants them. Ends with a barrier. Pieces go in groups, so
+ * that one fills the other's pauses. */
+template <int WARPS, int COLS, typename Between>
+DEV void norm_in(norm_part<WARPS, COLS> &t, const lg_cu_normed &a, uint8_t *acts, float *h, float *sums,
                  unsigned stores, Between between)
 {
-    enum { PIECES = norm_part<WARPS>::PIECES, NEXT = WARPS * NORM_CHUNK }; // columns from piece to piece
-    int lane = (int)threadIdx.x % 32, chunks = a.cols / NORM_CHUNK, at = (int)threadIdx.x * 4;
-    float square[PIECES], sum;
+    enum { PIECES = norm_part<WARPS, COLS>::PIECES, NEXT = norm_part<WARPS, COLS>::NEXT,
+           GROUP = PIECES < 4 ? PIECES : 2, SQUARES = PIECES == 3 ? 4 : PIECES };
+    int lane = (int)threadIdx.x % 32, cols = COLS ? COLS : a.cols, chunks = cols / NORM_CHUNK;
+    int at = (int)threadIdx.x * 4;
+    float square[SQUARES] = {}, sum;
     float4 d[PIECES];
 
 #pragma unroll
     for (int j = 0; j < PIECES; j++) {
         int i = at + j * NEXT;
         t.v[j] = d[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (i < a.cols) {
+        if (in_row<WARPS, COLS>(j, i, cols)) {
             t.v[j] = __ldcg((const float4 *)(a.x + i));
             if (a.delta)
                 d[j] = __ldcg((const float4 *)(a.delta + i));
@@ -587,29 +607,29 @@ DEV void norm_in(norm_part<WARPS> &t, const lg_cu_normed &a, uint8_t *acts, floa
 #pragma unroll
     for (int j = 0; j < PIECES; j++)
         square[j] = squares4(t.v[j]);
-    int piece = sums_of<PIECES>(square, 32, lane, &sum), chunk = at / NORM_CHUNK + piece * WARPS;
-    if (lane % (32 / PIECES) == 0 && chunk < chunks)
+    int piece = sums_of<SQUARES>(square, 32, lane, &sum), chunk = at / NORM_CHUNK + piece * WARPS;
+    if (lane % (32 / SQUARES) == 0 && chunk < chunks)
         sums[chunk] = sum;
     __syncthreads();
     float total = lane < chunks ? sums[lane] : 0.0f; // at most 32, see norm_streams
-    float inv = 1.0f / sqrtf(warp_sum(total) / (float)a.cols + a.eps);
+    float inv = 1.0f / sqrtf(warp_sum(total) / (float)cols + a.eps);
 #pragma unroll
-    for (int j = 0; j < PIECES; j += 2) {
+    for (int j = 0; j < PIECES; j += GROUP) {
         int i = at + j * NEXT;
-        float4 y[2];
-        quad q[2];
-        if (i >= a.cols) // whole warps
+        float4 y[GROUP];
+        quad q[GROUP];
+        if (!in_row<WARPS, COLS>(j, i, cols)) // whole warps
             break;
 #pragma unroll
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < GROUP; k++)
             y[k] = scale4(t.v[j + k], inv, t.w[j + k]);
         if (acts || stores) // whole blocks
 #pragma unroll
-            for (int k = 0; k < 2; k++)
+            for (int k = 0; k < GROUP; k++)
                 q[k] = quantise4(y[k]);
 #pragma unroll
-        for (int k = 0; k < 2; k++, i += NEXT) {
-            if (i >= a.cols)
+        for (int k = 0; k < GROUP; k++, i += NEXT) {
+            if (!in_row<WARPS, COLS>(j + k, i, cols))
                 break;
             if (h)
                 *(float4 *)(h + i) = y[k];
@@ -620,11 +640,16 @@ DEV void norm_in(norm_part<WARPS> &t, const lg_cu_normed &a, uint8_t *acts, floa
             if (a.x_out)
                 *(float4 *)(a.x_out + i) = t.v[j + k];
             *(float4 *)(a.h + i) = y[k];
+            if (a.also)
+                *(float4 *)(a.also + i) = y[k];
             store_quad(a.acts.q, a.acts.meta, i / 32, lane, q[k]);
         }
     }
     __syncthreads();
 }
+
+/* Q4_K or Q6_K: the mixture that published files have in one product. */
+enum { LG_CU_Q4_Q6 = -2 };
 
 /* f with the type as a constant: T, or `type`, which is one that is streamed. */
 template <int T> struct type_of {
@@ -633,8 +658,10 @@ template <int T> struct type_of {
 
 template <int T, typename F> DEV void by_type(int type, F f)
 {
-    if constexpr (T != LG_CU_ANY)
+    if constexpr (T >= 0)
         f(type_of<T>());
+    else if constexpr (T == LG_CU_Q4_Q6)
+        type == LG_Q4_K ? f(type_of<LG_Q4_K>()) : f(type_of<LG_Q6_K>());
     else if (type == LG_Q8_0)
         f(type_of<LG_Q8_0>());
     else if (type == LG_Q4_K)
