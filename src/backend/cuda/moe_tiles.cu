@@ -66,14 +66,14 @@ DEV bool routed_group(const tiles_args &a, const lg_cu_step *step, lg_cu_group *
     int y = (int)blockIdx.y - a.n_shared, n = __ldcg(a.n_group); // both loads at once
     int4 v = __ldcg((const int4 *)a.group + y);
 
-    *g = {v.x, v.y, v.z, 0};
+    *g = {v.x, v.y, v.z, v.w};
     return step_rows(step, a.rows) > 0 && y < n;
 }
 
 /* The group's token: its entry, or its row of the shared expert. */
-DEV int slot_of(const tiles_args &a, bool shared, const lg_cu_group &g, int token)
+DEV int slot_of(bool shared, const lg_cu_group &g, int token)
 {
-    return shared ? g.first + token : __ldcg(&a.entry[g.first + token]);
+    return shared ? g.first + token : g.both >> 16 * token & 0xFFFF;
 }
 
 /* A warp: value `lane` of a run of the token's result, which becomes a run of the input of down. mid: of the
@@ -85,7 +85,7 @@ DEV void store_up(const tiles_args &a, bool shared, const lg_cu_group &g, int to
     const lg_cu_acts &to = shared ? a.mid_shared : a.mid;
     const float *m = mid + lane / 16 * 2 * TILE_ROWS + lane % 16;
     float v = silu(m[0] * matrix_scale(f.gate, g.expert)) * (m[TILE_ROWS] * matrix_scale(f.up, g.expert));
-    size_t slot = (size_t)slot_of(a, shared, g, token), ffn = (size_t)f.gate.n_out;
+    size_t slot = (size_t)slot_of(shared, g, token), ffn = (size_t)f.gate.n_out;
 
     store_run(to.q + slot * ffn, to.meta + slot * (ffn / 32), first / 32, lane, v);
 }
@@ -107,7 +107,7 @@ DEV void up_tile(const tiles_args &a, const lg_cu_group &g, int first, uint8_t *
     int warp = (int)threadIdx.x / 32;
 
     auto row_of = [&](int token) {
-        int slot = slot_of(a, SHARED, g, token);
+        int slot = slot_of(SHARED, g, token);
         return SHARED || a.k == 1 ? slot : (int)__umulhi((unsigned)slot, a.by_k);
     };
     auto ready = [&] {
@@ -199,10 +199,9 @@ DEV void down_tiles(const tiles_args &a, const lg_cu_group &g, int first, uint8_
     const lg_cu_acts &mid = SHARED ? a.mid_shared : a.mid;
     int all = (m.n_out + TILE_ROWS - 1) / TILE_ROWS, tile0 = first + (int)threadIdx.x / 32;
     int n = (min(first + a.down_tiles, all) - tile0 + WARPS - 1) / WARPS;
-    int slot0 = slot_of(a, SHARED, g, 0), slot1 = slot_of(a, SHARED, g, g.n > 1 ? 1 : 0);
     float scale = matrix_scale(m, g.expert);
 
-    auto slot_at = [&](int token) { return SHARED ? slot0 + token : token ? slot1 : slot0; };
+    auto slot_at = [&](int token) { return slot_of(SHARED, g, token); };
     auto ready = [&] {
         pdl_wait();
         copy_tokens<T, 3>(tokens, mid.q, mid.meta, m.n_in, g.n, slot_at);
