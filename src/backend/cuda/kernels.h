@@ -223,6 +223,8 @@ bool lg_cu_moe_follow(lg_cu *c, const lg_cu_moe *a, const lg_cu_route *route);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
 /* moe_tiles.cu: 2 to LG_CU_EXACT_ROWS rows, types in planes; false: not these, nothing was done. */
 bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
+/* moe_dense.cu: gate and up of a dense expert, for the same rows; false: not these, nothing was done. */
+bool lg_cu_dense_up(lg_cu *c, const lg_cu_ffn *f, const lg_cu_acts *mid, lg_rows kind);
 /* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL:
  * h is, and is quantised in c->acts); false: not these, nothing was done. m->add.x is there before, or is the
  * norm's x or x_out. */

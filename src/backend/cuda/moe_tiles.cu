@@ -5,7 +5,7 @@
  * One launch for gate and up of all experts and the shared one: a block of four warps takes 32 columns, a
  * tile a warp, and leaves a run of silu(gate) * up, quantised, for each row. One for down, results by entry;
  * then the weighted sum. A dense expert (no routing) takes as many rows a block as there are, and few.cuh's
- * tiles. moe_few.cu has the other types.
+ * tiles; in Q8_0 it is moe_dense.cu's. moe_few.cu has the other types.
  *
  * The shared expert's blocks come first in the grid; then an expert's blocks are neighbours, and a second
  * group of its rows finds the weights in L2.
@@ -34,7 +34,6 @@ enum {
 struct tiles_args {
     lg_cu_ffn routed, shared;
     lg_cu_acts in, mid, mid_shared; // mid: by entry; of the shared expert's rows
-    const int32_t *entry;
     const lg_cu_group *group;
     const int *n_group;
     int k, rows, n_shared; // n_shared: groups of the shared expert's rows
@@ -367,7 +366,9 @@ static bool run_dense(lg_cu *c, const lg_cu_moe *m, tiles_args &a, int rows)
     if (pairs == 0)
         return false;
     a.n_shared = ceil_div(rows, 2 * pairs);
-    if (type == LG_Q8_0)
+    if (lg_cu_dense_up(c, m->shared, &a.mid_shared, m->h.rows))
+        ;
+    else if (type == LG_Q8_0)
         run_dense_up<LG_Q8_0>(c, a, pairs);
     else if (type == LG_Q4_K)
         run_dense_up<LG_Q4_K>(c, a, pairs);
@@ -393,7 +394,9 @@ static tiles_args args_of(lg_cu *c, const lg_cu_moe *m, int rows)
     a.mid = a.mid_shared = c->mid;
     a.mid_shared.q += at;
     a.mid_shared.meta += at / 32;
-    take_groups(&a, c, m->routed ? m->k : 0);
+    a.group = c->group;
+    a.n_group = c->n_group;
+    a.k = m->routed ? m->k : 0;
     a.by_k = a.k > 1 ? (unsigned)(((1ull << 32) + (unsigned)a.k - 1) / (unsigned)a.k) : 0;
     a.rows = m->h.rows;
     a.shared_at = rows * a.k;
