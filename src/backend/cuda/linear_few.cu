@@ -165,7 +165,7 @@ template <int NT, int DEPTH, bool STREAM> static bool run_cols(lg_cu *c, const f
 static bool run_q8(lg_cu *c, const few_args &a, int rows)
 {
     if (rows <= COLS_EIGHT)
-        return run_cols<1, 4, false>(c, a) || run_cols<1, 4, true>(c, a);
+        return run_cols<1, 4, false>(c, a) || run_cols<1, 3, false>(c, a) || run_cols<1, 4, true>(c, a);
     return run_cols<2, 3, false>(c, a) || run_cols<2, 4, true>(c, a);
 }
 

@@ -23,8 +23,8 @@ enum {
     BLOCKS = 4,   // of a multiprocessor
     UP_COLS = 32, // of a block: two tiles of gate, two of up
     UP_TILES = 4,
-    DOWN_SLOTS = 12, // of a warp, about
-    GROUP_MOST = 4,  // rows of a group, of the shared expert
+    DOWN_SLOTS = 8, // of a warp, about
+    GROUP_MOST = 4, // rows of a group, of the shared expert
     DENSE_WARPS = 8,
     // bytes of a warp's ring: four quads of Q8_0, six of Q4_K, or, where the rows need the room, half of it
     DENSE_RING = 8704,
