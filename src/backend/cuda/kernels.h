@@ -63,7 +63,7 @@ typedef struct lg_cu_acts {
 
 /* An expert and its entries: sorted entries [first, first + n). */
 typedef struct lg_cu_group {
-    int expert, first, n, unused;
+    int expert, first, n, both; /* both: of at most LG_CU_GROUP_ROWS: the entries, 16 bits each */
 } lg_cu_group;
 
 /* What the segments of rows of logits have: the greatest logit, as sample.cu orders them, [row][segment];
@@ -94,7 +94,7 @@ typedef struct lg_cu {
     lg_cu_acts acts, mid;   /* inputs of products; of the down products */
     float *mid_f32;         /* the same, for float weights */
     float *route_logits;    /* [rows][experts] */
-    uint32_t *route_keys;   /* [experts], of one row: see moe_one.cu */
+    uint32_t *route_keys;   /* [up to LG_CU_EXACT_ROWS rows][experts]: see moe_one.cu, route_few.cu */
     int32_t *entry;         /* [rows * k]: entries sorted by expert */
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
@@ -202,6 +202,7 @@ typedef struct lg_cu_route {
     float *w;
 } lg_cu_route;
 void lg_cu_route_op(lg_cu *c, const lg_cu_route *a);
+bool lg_cu_route_few(lg_cu *c, const lg_cu_route *a); /* route_few.cu; false: not this, nothing was done */
 void lg_cu_route_many(lg_cu *c, const lg_cu_route *a); /* route_many.cu: more than LG_CU_EXACT_ROWS rows */
 /* The two launches of that for up to LG_CU_CODE_ROWS rows, where they take them. late: the launch before is
  * no matter of this one, and runs beside it; the one before that is over when it lets this one in. */
@@ -228,6 +229,8 @@ bool lg_cu_moe_follow(lg_cu *c, const lg_cu_moe *a, const lg_cu_route *route);
 void lg_cu_moe_few(lg_cu *c, const lg_cu_moe *a); /* moe_few.cu: at most LG_CU_EXACT_ROWS rows */
 /* moe_tiles.cu: 2 to LG_CU_EXACT_ROWS rows, types in planes; false: not these, nothing was done. */
 bool lg_cu_moe_tiles(lg_cu *c, const lg_cu_moe *a);
+/* moe_dense.cu: gate and up of a dense expert, for the same rows; false: not these, nothing was done. */
+bool lg_cu_dense_up(lg_cu *c, const lg_cu_ffn *f, const lg_cu_acts *mid, lg_rows kind);
 /* moe_one.cu: one row, with the routing (or NULL: ids and w are there) and the norm in front of it (or NULL:
  * h is, and is quantised in c->acts); false: not these, nothing was done. m->add.x is there before, or is the
  * norm's x or x_out. */

@@ -5,7 +5,7 @@
  * One launch for gate and up of all experts and the shared one: a block of four warps takes 32 columns, a
  * tile a warp, and leaves a run of silu(gate) * up, quantised, for each row. One for down, results by entry;
  * then the weighted sum. A dense expert (no routing) takes as many rows a block as there are, and few.cuh's
- * tiles. moe_few.cu has the other types.
+ * tiles; in Q8_0 it is moe_dense.cu's. moe_few.cu has the other types.
  *
  * The shared expert's blocks come first in the grid; then an expert's blocks are neighbours, and a second
  * group of its rows finds the weights in L2.
@@ -23,8 +23,8 @@ enum {
     BLOCKS = 4,   // of a multiprocessor
     UP_COLS = 32, // of a block: two tiles of gate, two of up
     UP_TILES = 4,
-    DOWN_SLOTS = 12, // of a warp, about
-    GROUP_MOST = 4,  // rows of a group, of the shared expert
+    DOWN_SLOTS = 8, // of a warp, about
+    GROUP_MOST = 4, // rows of a group, of the shared expert
     DENSE_WARPS = 8,
     // bytes of a warp's ring: four quads of Q8_0, six of Q4_K, or, where the rows need the room, half of it
     DENSE_RING = 8704,
@@ -34,7 +34,6 @@ enum {
 struct tiles_args {
     lg_cu_ffn routed, shared;
     lg_cu_acts in, mid, mid_shared; // mid: by entry; of the shared expert's rows
-    const int32_t *entry;
     const lg_cu_group *group;
     const int *n_group;
     int k, rows, n_shared; // n_shared: groups of the shared expert's rows
@@ -66,14 +65,14 @@ DEV bool routed_group(const tiles_args &a, const lg_cu_step *step, lg_cu_group *
     int y = (int)blockIdx.y - a.n_shared, n = __ldcg(a.n_group); // both loads at once
     int4 v = __ldcg((const int4 *)a.group + y);
 
-    *g = {v.x, v.y, v.z, 0};
+    *g = {v.x, v.y, v.z, v.w};
     return step_rows(step, a.rows) > 0 && y < n;
 }
 
 /* The group's token: its entry, or its row of the shared expert. */
-DEV int slot_of(const tiles_args &a, bool shared, const lg_cu_group &g, int token)
+DEV int slot_of(bool shared, const lg_cu_group &g, int token)
 {
-    return shared ? g.first + token : __ldcg(&a.entry[g.first + token]);
+    return shared ? g.first + token : g.both >> 16 * token & 0xFFFF;
 }
 
 /* A warp: value `lane` of a run of the token's result, which becomes a run of the input of down. mid: of the
@@ -85,7 +84,7 @@ DEV void store_up(const tiles_args &a, bool shared, const lg_cu_group &g, int to
     const lg_cu_acts &to = shared ? a.mid_shared : a.mid;
     const float *m = mid + lane / 16 * 2 * TILE_ROWS + lane % 16;
     float v = silu(m[0] * matrix_scale(f.gate, g.expert)) * (m[TILE_ROWS] * matrix_scale(f.up, g.expert));
-    size_t slot = (size_t)slot_of(a, shared, g, token), ffn = (size_t)f.gate.n_out;
+    size_t slot = (size_t)slot_of(shared, g, token), ffn = (size_t)f.gate.n_out;
 
     store_run(to.q + slot * ffn, to.meta + slot * (ffn / 32), first / 32, lane, v);
 }
@@ -107,7 +106,7 @@ DEV void up_tile(const tiles_args &a, const lg_cu_group &g, int first, uint8_t *
     int warp = (int)threadIdx.x / 32;
 
     auto row_of = [&](int token) {
-        int slot = slot_of(a, SHARED, g, token);
+        int slot = slot_of(SHARED, g, token);
         return SHARED || a.k == 1 ? slot : (int)__umulhi((unsigned)slot, a.by_k);
     };
     auto ready = [&] {
@@ -199,10 +198,9 @@ DEV void down_tiles(const tiles_args &a, const lg_cu_group &g, int first, uint8_
     const lg_cu_acts &mid = SHARED ? a.mid_shared : a.mid;
     int all = (m.n_out + TILE_ROWS - 1) / TILE_ROWS, tile0 = first + (int)threadIdx.x / 32;
     int n = (min(first + a.down_tiles, all) - tile0 + WARPS - 1) / WARPS;
-    int slot0 = slot_of(a, SHARED, g, 0), slot1 = slot_of(a, SHARED, g, g.n > 1 ? 1 : 0);
     float scale = matrix_scale(m, g.expert);
 
-    auto slot_at = [&](int token) { return SHARED ? slot0 + token : token ? slot1 : slot0; };
+    auto slot_at = [&](int token) { return slot_of(SHARED, g, token); };
     auto ready = [&] {
         pdl_wait();
         copy_tokens<T, 3>(tokens, mid.q, mid.meta, m.n_in, g.n, slot_at);
@@ -368,7 +366,9 @@ static bool run_dense(lg_cu *c, const lg_cu_moe *m, tiles_args &a, int rows)
     if (pairs == 0)
         return false;
     a.n_shared = ceil_div(rows, 2 * pairs);
-    if (type == LG_Q8_0)
+    if (lg_cu_dense_up(c, m->shared, &a.mid_shared, m->h.rows))
+        ;
+    else if (type == LG_Q8_0)
         run_dense_up<LG_Q8_0>(c, a, pairs);
     else if (type == LG_Q4_K)
         run_dense_up<LG_Q4_K>(c, a, pairs);
@@ -394,7 +394,9 @@ static tiles_args args_of(lg_cu *c, const lg_cu_moe *m, int rows)
     a.mid = a.mid_shared = c->mid;
     a.mid_shared.q += at;
     a.mid_shared.meta += at / 32;
-    take_groups(&a, c, m->routed ? m->k : 0);
+    a.group = c->group;
+    a.n_group = c->n_group;
+    a.k = m->routed ? m->k : 0;
     a.by_k = a.k > 1 ? (unsigned)(((1ull << 32) + (unsigned)a.k - 1) / (unsigned)a.k) : 0;
     a.rows = m->h.rows;
     a.shared_at = rows * a.k;

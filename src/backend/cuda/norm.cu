@@ -158,8 +158,9 @@ static __global__ void __launch_bounds__(SUM ? SUM_THREADS : NORM_THREADS)
 #pragma unroll
     for (int j = 0; j < HELD; j++) // weights are older than the kernel before
         w[j] = get4(a.w, first + j * stride + lane * 4, cols, whole_w);
+    int rows = step_rows(step, a.rows);
     pdl_wait();
-    if (row >= step_rows(step, a.rows))
+    if (row >= rows)
         return;
     const float *x = a.x + (size_t)row * (size_t)a.x_stride;
     const float *delta = a.delta ? a.delta + (size_t)row * (size_t)a.delta_stride : NULL;

@@ -85,7 +85,8 @@ static __global__ void __launch_bounds__(32 * WARPS)
         w = pairs_of(norm + 2 * m);
     if (any && !is_q)
         to = (uint8_t *)kv_tile(a.kv, pos, kv_head, is_v) + (size_t)(pos % LG_KV_BLOCK) * a.kv.row_bytes;
-    pdl_wait();
+    let_next(); // attention, which has keys to ask for
+    wait_for_last();
     if (any) {
         src = (is_q   ? a.q + (size_t)row * (size_t)a.q_stride + (size_t)(h * 128)
                : is_v ? (float *)a.v + (size_t)row * (size_t)a.v_stride + (size_t)(kv_head * 128)

@@ -1,18 +1,13 @@
 /*
- * backend/cuda/route: routing of few rows in one launch.
+ * backend/cuda/route: routing of few rows in one launch, whatever their shape; of several rows it is mostly
+ * route_few.cu that does it.
  *
- * ROUTE_WARPS warps an expert; a block has one expert, or for several rows four. Several rows are brought to
- * shared memory first, where they fit (STAGED): there every load of a product would wait for the one before.
- * The last block to finish chooses the experts, a warp a row, and for several rows groups the entries by
- * expert. More rows: route_many.cu.
+ * ROUTE_WARPS warps an expert; a block has one expert, or for several rows four. The last block to finish
+ * chooses the experts, a warp a row, and for several rows groups the entries by expert. More rows:
+ * route_many.cu.
  */
 #include "backend/cuda/route.cuh"
 #include "backend/cuda/stream.cuh"
-
-enum {
-    AHEAD = 3,         // groups of eight weights of a lane that come before the wait
-    FEW_EXPERTS = 256, // whose bias has a place in shared memory
-};
 
 template <int COLS> static __host__ __device__ constexpr int block_experts(void)
 {
@@ -26,60 +21,10 @@ struct router_out {
     int *n_group;
 };
 
-/* A lane's first weights of a router's row, before the wait. */
-struct router_ahead {
-    float4 w[AHEAD][2];
-
-    __device__ __forceinline__ void load(const float *row, int at, int n_in)
-    {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (at + u * 32 * ROUTE_WARPS * 8 < n_in) {
-                w[u][0] = load_f4(row + at + u * 32 * ROUTE_WARPS * 8);
-                w[u][1] = load_f4(row + at + u * 32 * ROUTE_WARPS * 8 + 4);
-            }
-    }
-};
-
-/* Eight columns of each of COLS rows in shared memory, `cols` apart, in dot_floats' order. (Of rows that are
- * not there come sums that nobody uses.) */
-template <int COLS> DEV void dot_staged(float (&acc)[COLS], float4 a, float4 b, const float *x, int cols)
-{
-#pragma unroll
-    for (int c = 0; c < COLS; c++) {
-        float4 u = *(const float4 *)(x + c * cols), v = *(const float4 *)(x + c * cols + 4);
-        acc[c] = fmaf(a.x, u.x, acc[c]);
-        acc[c] = fmaf(a.y, u.y, acc[c]);
-        acc[c] = fmaf(a.z, u.z, acc[c]);
-        acc[c] = fmaf(a.w, u.w, acc[c]);
-        acc[c] = fmaf(b.x, v.x, acc[c]);
-        acc[c] = fmaf(b.y, v.y, acc[c]);
-        acc[c] = fmaf(b.z, v.z, acc[c]);
-        acc[c] = fmaf(b.w, v.w, acc[c]);
-    }
-}
-
-/* The whole block: n rows of h to shared memory. Ends with a barrier. */
-DEV void stage_rows(float *to, const lg_tensor &h, int n)
-{
-    int per = h.cols / 4, row = 0;
-
-    for (int i = (int)threadIdx.x; row < n; i += (int)blockDim.x) {
-        while (i >= per)
-            i -= per, row++;
-        if (row < n)
-            copy16(shared_at(to + row * h.cols + 4 * i),
-                   h.p + (size_t)row * (size_t)h.stride + (size_t)(4 * i));
-    }
-    copies_commit();
-    copies_wait<0>();
-    __syncthreads();
-}
-
 /* The last block: all rows' experts, from the logits, and the groups. room: WARPS rows of logits, then ids.
  */
 template <int COLS, int WARPS>
-DEV void choose_rows(const lg_cu_route &a, const router_out &out, float *room, const float *bias, int rows)
+DEV void choose_rows(const lg_cu_route &a, const router_out &out, float *room, int rows)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float *mine = room + warp * a.n_expert;
@@ -90,9 +35,9 @@ DEV void choose_rows(const lg_cu_route &a, const router_out &out, float *room, c
             mine[e] = __ldcg(&out.logits[c * a.n_expert + e]);
         __syncwarp();
         if (a.n_expert <= 256)
-            choose<8>(a, mine, bias, c, lane, COLS == 1 ? NULL : ids + c * a.k);
+            choose<8>(a, mine, a.bias, c, lane, COLS == 1 ? NULL : ids + c * a.k);
         else
-            choose(a, mine, bias, c, lane, COLS == 1 ? NULL : ids + c * a.k);
+            choose(a, mine, a.bias, c, lane, COLS == 1 ? NULL : ids + c * a.k);
         __syncwarp();
     }
     if (COLS == 1)
@@ -102,33 +47,25 @@ DEV void choose_rows(const lg_cu_route &a, const router_out &out, float *room, c
                   (int *)room);
 }
 
-template <int COLS, bool STAGED>
+template <int COLS>
 static __global__ void __launch_bounds__(32 * ROUTE_WARPS * block_experts<COLS>(), 1)
     route_kernel(__grid_constant__ const lg_cu_route a, const router_out out, const lg_cu_step *step)
 {
     enum { EXPERTS = block_experts<COLS>(), WARPS = ROUTE_WARPS * EXPERTS, STEP = 32 * ROUTE_WARPS };
-    extern __shared__ __align__(16) float shared[]; // STAGED: rows; then what choose_rows wants
+    extern __shared__ __align__(16) float shared[]; // what choose_rows wants
     __shared__ bool last;
-    __shared__ float part[WARPS][COLS], biases[COLS == 1 ? 1 : FEW_EXPERTS];
+    __shared__ float part[WARPS][COLS];
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, first = (int)blockIdx.x * EXPERTS, col[COLS];
-    int row[1] = {min(first + warp / ROUTE_WARPS, a.n_expert - 1)}, at = tid % STEP * 8;
-    const float *weights = a.router + (size_t)row[0] * (size_t)a.h.cols, *bias = a.bias;
+    int row[1] = {min(first + warp / ROUTE_WARPS, a.n_expert - 1)};
+    const uint8_t *const p[1] = {(const uint8_t *)a.router};
     float acc[1][COLS];
     lg_cu_mat m = {};
     gemv_in in = {};
-    router_ahead ahead;
 
     m.type = LG_F32;
     m.n_in = a.h.cols;
-    if (STAGED)
-        ahead.load(weights, at, m.n_in);
-    else if (warp % ROUTE_WARPS == 0)
-        prefetch_row(m, (const uint8_t *)a.router, row[0], lane);
-    if (COLS > 1 && a.bias && a.n_expert <= FEW_EXPERTS) { // the last block wants it
-        for (int e = tid; e < a.n_expert; e += 32 * WARPS)
-            biases[e] = __ldg(&a.bias[e]);
-        bias = biases;
-    }
+    if (warp % ROUTE_WARPS == 0)
+        prefetch_row(m, p[0], row[0], lane);
     pdl_wait();
     in.x = a.h.p;
     in.x_stride = (size_t)a.h.stride;
@@ -136,19 +73,8 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS * block_experts<COLS>(
 #pragma unroll
     for (int c = 0; c < COLS; c++)
         col[c] = c, acc[0][c] = 0.0f;
-    if (STAGED) {
-        stage_rows(shared, a.h, in.n_cols);
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++)
-            if (at + u * STEP * 8 < m.n_in)
-                dot_staged<COLS>(acc[0], ahead.w[u][0], ahead.w[u][1], shared + at + u * STEP * 8, m.n_in);
-        for (int i = at + AHEAD * STEP * 8; i < m.n_in; i += STEP * 8)
-            dot_staged<COLS>(acc[0], load_f4(weights + i), load_f4(weights + i + 4), shared + i, m.n_in);
-    } else {
-        const uint8_t *const p[1] = {(const uint8_t *)a.router};
-        if (in.n_cols > 0)
-            dot_floats<COLS, 1, COLS == 1 ? 4 : 2>(acc, m, p, row, in, col, tid % STEP, STEP);
-    }
+    if (in.n_cols > 0)
+        dot_floats<COLS, 1, COLS == 1 ? 4 : 2>(acc, m, p, row, in, col, tid % STEP, STEP);
     float sum;
     int index = sums_of<COLS>(acc[0], 32, lane, &sum);
     if (lane % (32 / COLS) == 0)
@@ -172,32 +98,18 @@ static __global__ void __launch_bounds__(32 * ROUTE_WARPS * block_experts<COLS>(
     if (!last)
         return;
     __threadfence();
-    choose_rows<COLS, WARPS>(a, out, shared, bias, in.n_cols);
-}
-
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
+    choose_rows<COLS, WARPS>(a, out, shared, in.n_cols);
 }
 
 template <int COLS> static void run(lg_cu *c, const lg_cu_route *a, int rows)
 {
     enum { EXPERTS = block_experts<COLS>(), WARPS = ROUTE_WARPS * EXPERTS };
     size_t n = (size_t)a->n_expert, chosen = (WARPS * n + (size_t)(rows * a->k)) * sizeof(float);
-    size_t room = most(chosen, (2 * n + 64) * sizeof(int));
-    size_t staged = most(room, COLS * (size_t)a->h.cols * sizeof(float));
-    dim3 grid((unsigned)ceil_div(a->n_expert, EXPERTS));
+    size_t groups = (2 * n + 64) * sizeof(int);
     router_out out = {c->route_logits, c->entry, c->group, c->n_group};
-    bool aligned =
-        a->h.cols % 8 == 0 && a->h.stride % 4 == 0 && (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
 
-    if constexpr (COLS > 1)
-        if (aligned && staged + 4096 <= (size_t)c->smem) {
-            share_sm(c, route_kernel<COLS, true>, staged);
-            launch(c, route_kernel<COLS, true>, grid, 32 * WARPS, staged, *a, out, c->step);
-            return;
-        }
-    launch(c, route_kernel<COLS, false>, grid, 32 * WARPS, room, *a, out, c->step);
+    launch(c, route_kernel<COLS>, dim3((unsigned)ceil_div(a->n_expert, EXPERTS)), 32 * WARPS,
+           chosen > groups ? chosen : groups, *a, out, c->step);
 }
 
 void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
@@ -210,12 +122,14 @@ void lg_cu_route_op(lg_cu *c, const lg_cu_route *a)
     }
     if (rows == 1)
         run<1>(c, a, rows);
-    else if (rows <= 4)
-        run<4>(c, a, rows);
-    else if (rows <= 8)
-        run<8>(c, a, rows);
-    else
-        run<16>(c, a, rows);
+    else if (!lg_cu_route_few(c, a)) {
+        if (rows <= 4)
+            run<4>(c, a, rows);
+        else if (rows <= 8)
+            run<8>(c, a, rows);
+        else
+            run<16>(c, a, rows);
+    }
     c->grouped = rows > 1 ? a->ids : NULL;
     c->routed = c->launches;
 }

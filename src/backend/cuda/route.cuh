@@ -167,6 +167,14 @@ DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, i
     __syncthreads();
     for (int i = tid; i < n; i += threads)
         entry[atomicAdd(&at[ids[i]], 1)] = i;
+    if (tile_rows != LG_CU_GROUP_ROWS)
+        return;
+    __syncthreads();
+    tile -= my_tiles;
+    for (int e = tid * per; e < min(tid * per + per, n_expert); e++)
+        for (int i = at[e] - count[e]; i < at[e]; i += tile_rows, tile++)
+            if (tile < LG_CU_TILES)
+                group[tile].both = entry[i] | (i + 1 < at[e] ? entry[i + 1] << 16 : 0);
 }
 
 #endif
