@@ -61,7 +61,8 @@ typedef struct lg_cu_acts {
 
 /* An expert and its entries: sorted entries [first, first + n). */
 typedef struct lg_cu_group {
-    int expert, first, n, unused;
+    int expert, first, n;
+    int heavy; /* groups before this one that have more than two entries */
 } lg_cu_group;
 
 typedef struct lg_cu {
@@ -88,7 +89,9 @@ typedef struct lg_cu {
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
     unsigned launches, routed; /* kernels so far, and how many there were behind the last router */
-    int *n_group;           /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches */
+    /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches; [2]: groups of more than
+     * two entries */
+    int *n_group;
     float *expert_out;      /* [rows * (k + 1)][hidden] */
     size_t expert_floats;   /* in it */
     float *attn_part;       /* nodes of attention */
