@@ -5,10 +5,10 @@
  * A block a multiprocessor stays for the whole launch. It has a slice of the inputs, 32 tokens, and a range
  * of units of eight weight rows. Each of its warps has RUNS runs of the slice, and holds the codes of those
  * of all tokens as the instruction's A (they come by way of slots that are not used yet); weights are B:
- * eight rows come to a slot of a ring by bulk copies, which a warp of their own asks for, and a lane takes a
- * run with one load. So nothing but weights goes through shared memory, and the ring takes nearly all of it.
- * What the warps have of a unit is added up, in order of the warps, behind a barrier; the half of the warps
- * that does so changes with every unit.
+ * eight rows come to a slot of a ring by bulk copies, and a lane takes a run with one load. So nothing but
+ * weights goes through shared memory, and the ring takes nearly all of it. Behind a unit's barrier half of
+ * the warps add up what all have of it, in order of the warps; the others ask for weights to its place.
+ * Which half that is changes with every unit.
  *
  * Rows that are longer than a slice have several blocks. Their sums are left apart (lg_cu_sum) and added up
  * by the norm that comes behind, or by a launch. More than 32 rows: another block reads the weights again,
@@ -21,8 +21,7 @@
 #include "backend/cuda/stream.cuh"
 
 enum {
-    WARPS = 16, // and one that asks for weights
-    THREADS = 32 * (WARPS + 1),
+    WARPS = 16,
     UNIT = 8,    // weight rows
     TOKENS = 32, // of a block
     COLS = 32,   // of gate and of up: an item
@@ -70,18 +69,6 @@ DEV void bar_init_for(unsigned bar, unsigned count)
 #endif
 }
 
-DEV void bar_arrive(unsigned bar)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-#endif
-}
-
-DEV void meet(void) // the warps that multiply
-{
-    asm volatile("bar.sync 1, %0;" ::"n"(32 * WARPS) : "memory");
-}
-
 /* ---- weights ---- */
 
 // Units of an item that a block has.
@@ -105,23 +92,21 @@ template <bool GATE_UP> DEV int unit_at(const dense_args &a, int u, int rank, in
     return (u - a.part[p].first_group) * UNIT;
 }
 
-// The warp that asks: unit u to the slot at `to`; a lane a row.
+// Eight warps: unit u to the slot at `to`, a warp a row.
 template <int T, bool GATE_UP>
 DEV void ask(const dense_args &a, int u, int slice, int rank, int slice_runs, unsigned to, unsigned bar)
 {
-    int p, row0 = unit_at<GATE_UP>(a, u, rank, &p), lane = threadIdx.x % 32;
+    int p, row0 = unit_at<GATE_UP>(a, u, rank, &p), mine = warp_index() % UNIT;
     const lg_cu_mat &m = a.part[p].w;
     unsigned runs = (unsigned)slice_runs, codes = runs * 16, scales = runs * 2, block = runs / 4;
     unsigned second = T == LG_Q8_0 ? codes : T == LG_Q6_K ? codes / 2 : 0;
 
-    if (lane == 0)
-        bar_expect(bar, UNIT * (codes + second + scales + (T == LG_Q6_K ? block : 0)));
-    __syncwarp();
-    if (lane >= UNIT)
+    if (!copies())
         return;
-    size_t row = (size_t)(row0 + lane), n = (size_t)m.n_in, s = (size_t)slice;
+    bar_expect(bar, codes + second + scales + (T == LG_Q6_K ? block : 0));
+    size_t row = (size_t)(row0 + mine), n = (size_t)m.n_in, s = (size_t)slice;
     const uint8_t *from = m.p + row * (T == LG_Q8_0 ? n : n / 2) + s * codes;
-    to += (unsigned)lane * a.row.bytes;
+    to += (unsigned)mine * a.row.bytes;
     copy_range(to, from, codes, bar, 0);
     if (T == LG_Q8_0)
         copy_range(to + a.row.second, from + n / 2, second, bar, 0);
@@ -147,18 +132,22 @@ DEV size_t line_of(int token, int i, int n)
     return (size_t)(token + max(min(i, n - 1), 0));
 }
 
-// The warp that asks: the slice of the block's tokens to shared memory.
+// All warps: the slice of the block's tokens to shared memory; a warp takes some of them.
 DEV void ask_tokens(const dense_args &a, int slice, int slice_runs, int token, int n, unsigned to,
                     unsigned bar)
 {
-    int lane = threadIdx.x % 32; // a token
+    enum { EACH = TOKENS / WARPS };
     unsigned bytes = (unsigned)slice_runs * 32;
-    const int8_t *from = a.in.q + line_of(token, lane, n) * (size_t)a.part[0].w.n_in + (size_t)slice * bytes;
+    int first = warp_index() * EACH;
 
-    if (lane == 0)
-        bar_expect(bar, TOKENS * bytes);
-    __syncwarp();
-    copy_range(to + (unsigned)lane * (bytes + TOKEN_PAD), (const uint8_t *)from, bytes, bar, 0);
+    if (!copies())
+        return;
+    bar_expect(bar, EACH * bytes);
+#pragma unroll
+    for (int i = first; i < first + EACH; i++) {
+        const int8_t *from = a.in.q + line_of(token, i, n) * (size_t)a.part[0].w.n_in + (size_t)slice * bytes;
+        copy_range(to + (unsigned)i * (bytes + TOKEN_PAD), (const uint8_t *)from, bytes, bar, 0);
+    }
 }
 
 // A warp takes some of the tokens: their scales (and scaled sums) to [run][g][which of a lane's four tokens].
@@ -357,7 +346,7 @@ DEV void put_columns(const dense_args &a, const float *columns, int item, int ra
 /* ---- the kernel ---- */
 
 template <int T, int RUNS, bool GATE_UP>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(32 * WARPS, 1)
     dense_stream_kernel(__grid_constant__ const dense_args a, const lg_cu_step *step)
 {
     extern __shared__ __align__(128) uint8_t smem[]; // slots, then rooms
@@ -368,53 +357,33 @@ static __global__ void __launch_bounds__(THREADS, 1)
     int from = all * group / a.groups * per, end = all * (group + 1) / a.groups * per;
     int warp = warp_index(), lane = threadIdx.x % 32;
     unsigned base = shared_at(smem), slot_bytes = UNIT * a.row.bytes;
-    unsigned full = base + a.room.bars, empty = full + MOST_DEPTH * 8, tokens_here = empty + MOST_DEPTH * 8,
-             tokens_read = tokens_here + 8;
+    unsigned full = base + a.room.bars, tokens_here = full + MOST_DEPTH * 8;
+    auto ask_unit = [&](int u, int at) {
+        ask<T, GATE_UP>(a, u, slice, rank, SLICE_RUNS, base + (unsigned)at * slot_bytes,
+                        full + (unsigned)at * 8);
+    };
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < a.depth; i++) {
-            bar_init(full + (unsigned)i * 8);
-            bar_init_for(empty + (unsigned)i * 8, WARPS);
-        }
-        bar_init(tokens_here);
-        bar_init_for(tokens_read, WARPS);
+        for (int i = 0; i < a.depth; i++)
+            bar_init_for(full + (unsigned)i * 8, UNIT);
+        bar_init_for(tokens_here, WARPS);
         bars_ready();
     }
     __syncthreads();
-    if (warp == WARPS) {
-        int u = from, at = 0, parity = 1; // of the turn before the first
-        auto next = [&] {
-            if (u - from >= a.depth)
-                bar_wait(empty + (unsigned)at * 8, (unsigned)parity);
-            ask<T, GATE_UP>(a, u++, slice, rank, SLICE_RUNS, base + (unsigned)at * slot_bytes,
-                            full + (unsigned)at * 8);
-            if (++at == a.depth) {
-                at = 0;
-                parity ^= 1;
-            }
-        };
-        while (u < min(end, from + (int)EARLY))
-            next();
-        pdl_wait();
-        ask_tokens(a, slice, SLICE_RUNS, token, step_rows(step, a.rows) - token, base + a.room.tokens,
-                   tokens_here);
-        bar_wait(tokens_read, 0);
-        while (u < end)
-            next();
-        return;
-    }
+    for (int i = warp / UNIT; i < min(end - from, (int)EARLY); i += WARPS / UNIT)
+        ask_unit(from + i, i);
     pdl_wait();
     int n = step_rows(step, a.rows) - token, first = warp * RUNS, g = lane / 4, t = lane % 4;
     float *scales = (float *)(smem + a.room.scales);
     enum { TOKEN_PITCH = SLICE_RUNS * 32 + TOKEN_PAD };
     held_tokens<RUNS> k;
+    ask_tokens(a, slice, SLICE_RUNS, token, n, base + a.room.tokens, tokens_here);
     copy_numbers<T, SLICE_RUNS>(scales, a, slice, token, n);
     bar_wait(tokens_here, 0);
     hold_tokens<RUNS>(k, smem + a.room.tokens + g * TOKEN_PITCH + first * 32 + t * 8, TOKEN_PITCH);
-    __syncwarp();
-    if (lane == 0)
-        bar_arrive(tokens_read);
-    meet(); // all numbers are there
+    __syncthreads(); // all numbers are there, and nobody needs the tokens' place
+    for (int i = EARLY + warp / UNIT; i < min(end - from, a.depth); i += WARPS / UNIT)
+        ask_unit(from + i, i);
     scales += first * run_numbers<T>::N;
     unsigned codes = (unsigned)g * a.row.bytes + (unsigned)(first * 16 + (t & 1) * 8) +
                      (T == LG_Q8_0 ? (unsigned)(t >> 1) * a.row.second : 0);
@@ -433,14 +402,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
         for (int j = 0; j < 2; j++)
             *(float4 *)(part + warp * UNIT_SUMS + j * 128 + lane * 4) =
                 make_float4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]);
-        __syncwarp();
-        if (lane == 0)
-            bar_arrive(empty + (unsigned)at * 8);
+        __syncthreads(); // all have left their sums, and have read the slot
+        if (warp / UNIT != (u & 1) && u + a.depth < end)
+            ask_unit(u + a.depth, at);
         if (++at == a.depth) {
             at = 0;
             parity ^= 1;
         }
-        meet();
         int i = (int)threadIdx.x - (u & 1) * UNIT_SUMS;
         if (i >= 0 && i < UNIT_SUMS) {
             int p, row = unit_at<GATE_UP>(a, u, rank, &p) + row_of(i), tok = token_of(i);
@@ -455,10 +423,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
                 to.y[(size_t)(token + tok) * (size_t)to.y_stride + (size_t)row] = sum * to.w.scale;
         }
         if (GATE_UP && u % per == per - 1) {
-            if (a.cluster > 1) // then it is the only item, and the warp that asks has ended
+            if (a.cluster > 1) // then it is the block's only item
                 cluster_meet();
             else
-                meet();
+                __syncthreads();
             put_columns(a, columns, u / per, rank, token, n);
         }
     }
@@ -521,7 +489,7 @@ template <int T, int RUNS, bool GATE_UP> static void run(lg_cu *c, dense_args &a
         a.cluster *= 2;
     int most = ceil_div(items, a.groups) * (GATE_UP ? item_units(a) : 1), slot = UNIT * (int)a.row.bytes;
     int tokens = TOKENS * (RUNS * WARPS * 32 + TOKEN_PAD);
-    int room = c->smem - 2 * PARTS * 4 - scales - columns - 2 * MOST_DEPTH * 8 - 16, depth = room / slot;
+    int room = c->smem - 2 * PARTS * 4 - scales - columns - MOST_DEPTH * 8 - 8, depth = room / slot;
     a.depth = depth < MOST_DEPTH ? depth : (int)MOST_DEPTH;
     a.depth = a.depth < most ? a.depth : most;
     a.units = GATE_UP ? items * item_units(a) : a.units;
@@ -532,10 +500,10 @@ template <int T, int RUNS, bool GATE_UP> static void run(lg_cu *c, dense_args &a
     r.scales = r.parts + 2 * PARTS * 4;
     r.columns = r.scales + (unsigned)scales;
     r.bars = r.columns + (unsigned)columns;
-    r.bytes = r.bars + 2 * MOST_DEPTH * 8 + 16;
+    r.bytes = r.bars + MOST_DEPTH * 8 + 8;
     share_sm(c, kernel, r.bytes);
-    launch_clusters(c, kernel, dim3((unsigned)(a.groups * a.slices * a.halves * a.cluster)), THREADS, r.bytes,
-                    a.cluster, a, c->step);
+    launch_clusters(c, kernel, dim3((unsigned)(a.groups * a.slices * a.halves * a.cluster)), 32 * WARPS,
+                    r.bytes, a.cluster, a, c->step);
 }
 
 template <bool GATE_UP> static void run_type(lg_cu *c, dense_args &a, int spare)
