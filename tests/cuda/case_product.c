@@ -120,6 +120,45 @@ static void every_size(gpu *g)
     }
 }
 
+// Follow-ups whose rows come to whole slices: one, several, and parts of the same and of another type.
+static void linear_follow(gpu *g)
+{
+    static const struct {
+        int n_in, rows, n_out[3], n_parts;
+        lg_qtype type[3];
+    } cases[] = {
+        {3072, 32, {72, 8, 40}, 3, {LG_Q8_0, LG_Q8_0, LG_Q8_0}},
+        {3072, 57, {1200, 8, 40}, 3, {LG_Q8_0, LG_Q8_0, LG_F32}},
+        {9216, 32, {3072}, 1, {LG_Q8_0}},
+        {6144, 17, {200}, 1, {LG_Q8_0}},
+        {12288, 64, {72}, 1, {LG_Q8_0}},
+        {2048, 31, {1600, 48, 16}, 3, {LG_Q4_K, LG_Q4_K, LG_Q6_K}},
+        {2048, 40, {96, 48}, 2, {LG_Q8_0, LG_Q8_0}},
+        {8192, 32, {2048}, 1, {LG_Q4_K}},
+        {6144, 63, {96}, 1, {LG_Q4_K}},
+        {1024, 32, {1000}, 1, {LG_Q8_0}},
+        {512, 33, {136}, 1, {LG_Q8_0}},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n_parts = cases[i].n_parts, rows = cases[i].rows, n_in = cases[i].n_in;
+        dev x = dev_random(g, rows, n_in, LG_ROWS_STEP, 0), y[LG_PARTS_MAX];
+        wt w[LG_PARTS_MAX];
+
+        kc_label(&g->k, "linear/follow %s n_in %d rows %d", lg_qtype_get((uint32_t)cases[i].type[0])->name,
+                 n_in, rows);
+        for (int p = 0; p < n_parts; p++)
+            w[p] = wt_random(g, cases[i].type[p], LG_USE_LINEAR, n_in, cases[i].n_out[p], 1, 0);
+        run_linear(g, &x.t, w, n_parts, rows, y);
+        for (int p = 0; p < n_parts; p++) {
+            check_linear(g, &x, &y[p], &w[p], rows);
+            dev_free(g, &y[p]);
+            wt_free(g, &w[p]);
+        }
+        dev_free(g, &x);
+    }
+}
+
 void gpu_case_linear(gpu *g)
 {
     static const int rows[] = {1, 2, 4, 5, 16, 17, 33, 64, 65, 97, 130, 161, 192, 400},
@@ -150,6 +189,7 @@ void gpu_case_linear(gpu *g)
         linear_once(g, n_in, r, types, n, 0, 0);
     }
     every_size(g);
+    linear_follow(g);
 }
 
 /* Rows [first, first + n) of the product of 16 rows, in a step of their own, have the same bits. */

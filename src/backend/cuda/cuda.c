@@ -175,6 +175,7 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
 {
     lg_cuda *c = (lg_cuda *)b;
     lg_cu_part part[LG_PARTS_MAX];
+    lg_cu_sum sum = {0};
 
     LG_ASSERT(n_parts >= 1 && n_parts <= LG_PARTS_MAX);
     for (int i = 0; i < n_parts; i++) {
@@ -189,6 +190,8 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
         lg_cuda_want_acts(c, x);
         if (n_parts == 1)
             lg_cuda_want_sum(c, x, part);
+        if (n_parts == 1 && x->rows == LG_ROWS_STEP)
+            part->later = &sum;
         if (op_rows(c, x->rows) <= LG_CU_EXACT_ROWS)
             lg_cu_gemv(&c->cu, x, &c->cu.acts, part, n_parts);
         else
@@ -196,6 +199,8 @@ static void op_linear(lg_backend *b, const lg_tensor *x, const lg_part *parts, i
     }
     for (int i = 0; i < n_parts; i++)
         lg_cuda_touch(c, parts[i].y.p);
+    if (sum.out.p)
+        c->later.sum = sum;
     leave(c, LG_CUDA_LINEAR);
 }
 

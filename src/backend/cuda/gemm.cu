@@ -478,7 +478,12 @@ void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_par
 {
     int rows = bucket_rows(c, x->rows);
     bool codes = rows <= LG_CU_CODE_ROWS; // no bf16 yet
+    lg_cu_part rest[LG_CU_PARTS];
 
+    if (codes) {
+        n_parts = lg_cu_gemm_stream(c, x, parts, n_parts, rest);
+        parts = rest;
+    }
     for (int p = 0; p < n_parts; p++) {
         int done = rows <= LG_CU_CODE_ROWS ? lg_cu_gemm_int8(c, x, parts + p, n_parts - p) : 0;
         if (done == 0 && codes && !wants_f32(&parts[p].w)) {

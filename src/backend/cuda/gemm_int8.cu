@@ -15,7 +15,7 @@
  *
  * Surprise: Q6_K has a scale for 16 elements, so it takes two instructions of half the depth.
  */
-#include "backend/cuda/common.cuh"
+#include "backend/cuda/int8.cuh"
 
 enum {
     WARPS = 8,
@@ -179,27 +179,11 @@ template <int T, int MODE, int NT> struct copies {
 
 /* ---- products ---- */
 
-// Sums are kept on top of 1.5 * 2^23, whose bits make them floats at once.
-enum { SUM_ZERO = 0x4B400000 };
-
-DEV void mma_s8(int (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
-{
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%10, %10, %10, %10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"((int)SUM_ZERO));
-}
-
 DEV void mma_s8_half(int (&d)[4], unsigned a0, unsigned a1, unsigned b0)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
         : "r"(a0), "r"(a1), "r"(b0), "r"((int)SUM_ZERO));
-}
-
-DEV float sum_of(int d)
-{
-    return __int_as_float(d) - 12582912.0f;
 }
 
 // The lane's part of a warp's RUNS runs of a stage, from `first` on, spelled out: [run - first][row] of
@@ -228,12 +212,6 @@ DEV void decode_scales(const uint8_t *scales, int first, int lane, float d6, flo
         out[(at + i) * 16 + row] =
             T == LG_Q8_0 ? make_float2(half_bits(w & 0xFFFF), 0.0f)
                          : make_float2(d6 * (float)(int8_t)(w & 0xFF), d6 * (float)(int8_t)(w >> 8 & 0xFF));
-}
-
-// Codes 0..63 to -32..31.
-DEV unsigned less32(unsigned v)
-{
-    return ((v | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
 }
 
 // A warp's places in a stage; runs differ by a few bits that are turned.
@@ -359,29 +337,6 @@ DEV unsigned cluster_rank(void)
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
 #endif
     return r;
-}
-
-// All threads of all blocks of the cluster; what they wrote to shared memory before is seen by all behind it.
-DEV void cluster_meet(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-#endif
-}
-
-// The float at this block's shared address `at` in block `rank`.
-DEV float float_of(unsigned at, unsigned rank)
-{
-    float v = 0.0f;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n\t.reg .u32 a;\n\tmapa.shared::cluster.u32 a, %1, %2;\n\t"
-                 "ld.shared::cluster.f32 %0, [a];\n\t}"
-                 : "=f"(v)
-                 : "r"(at), "r"(rank)
-                 : "memory");
-#endif
-    return v;
 }
 
 /* ---- the kernel ---- */
@@ -658,6 +613,8 @@ void lg_cu_int8_dense_up(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
 {
     int8_args a = up_args(c, m, f);
 
+    if (lg_cu_stream_up(c, m, f))
+        return;
     run_all<GATE_UP, 4>(c, a, dim3((unsigned)ceil_div(f->gate.n_out, 32)),
                         tokens_of(bucket_rows(c, m->h.rows)));
 }
@@ -673,7 +630,8 @@ void lg_cu_int8_dense_down(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f)
         a.part[0].y = m->out.p;
         a.part[0].y_stride = m->out.stride;
     }
-    run_plain(c, a, tokens_of(rows));
+    if (!lg_cu_stream_down(c, m, a.part))
+        run_plain(c, a, tokens_of(rows));
 }
 
 void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *m, const lg_cu_ffn *f, int n_tiles)

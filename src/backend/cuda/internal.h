@@ -46,7 +46,7 @@ typedef struct lg_cuda_step {
 } lg_cuda_step;
 
 /* Ops that wait for the op behind them, which may do their work in passing (fuse.c): in steps of one row; a
- * route also of up to LG_CU_CODE_ROWS, the sum of experts in those of several. */
+ * route also of up to LG_CU_CODE_ROWS, the sum of experts, or of a product's slices, in those of several. */
 typedef struct lg_cuda_later {
     bool norm, route, qkv;
     bool embedded; /* in this step */

@@ -63,7 +63,11 @@ typedef struct lg_cu_acts {
 
 /* An expert and its entries: sorted entries [first, first + n). */
 typedef struct lg_cu_group {
-    int expert, first, n, both; /* both: of at most LG_CU_GROUP_ROWS: the entries, 16 bits each */
+    int expert, first, n;
+    union {
+        int both;  /* of at most LG_CU_GROUP_ROWS: the entries, 16 bits each */
+        int heavy; /* of more: groups before this one that have more than two entries */
+    };
 } lg_cu_group;
 
 /* What the segments of rows of logits have: the greatest logit, as sample.cu orders them, [row][segment];
@@ -99,8 +103,11 @@ typedef struct lg_cu {
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
     unsigned launches, routed; /* kernels so far, and how many there were behind the last router */
-    int *n_group;           /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches */
+    /* [0]: groups (tiles); [1]: a counter of finished blocks, 0 between launches; [2]: groups of more than
+     * two entries */
+    int *n_group;
     float *expert_out;      /* [rows * (k + 1)][hidden] */
+    size_t expert_floats;   /* in it */
     float *attn_part;       /* nodes of attention */
     /* [LG_CU_EXACT_ROWS * max_head]: blocks of attention that are done; 0 between launches */
     int *arrived;
@@ -142,10 +149,10 @@ typedef struct lg_cu_residual {
 } lg_cu_residual;
 
 /* The weighted sum of a mixture, while it is still to be done: out = the shared expert's row, where there is
- * one, plus w times each of the k entries. */
+ * one, plus w times each of the k entries. Or that of a product's slices, with no weights. */
 typedef struct lg_cu_sum {
     lg_tensor out;
-    const float *y, *w; /* [entry][hidden], then rows of the shared expert; [row][k] */
+    const float *y, *w; /* [entry][hidden], then rows of the shared expert; [row][k], or NULL: all are 1 */
     int k, shared_at;   /* entries before those; -1: no shared expert */
 } lg_cu_sum;
 
@@ -176,6 +183,9 @@ typedef struct lg_cu_part {
     float *y;
     int y_stride, first_group;
     lg_cu_residual add; /* lg_cu_gemv with one row and one part; else absent */
+    /* lg_cu_gemm: where the sum is left to be done, if y comes to one; out.p stays NULL when y is there.
+     * NULL: it is done */
+    lg_cu_sum *later;
 } lg_cu_part;
 /* acts: x quantised */
 void lg_cu_gemv(lg_cu *c, const lg_tensor *x, const lg_cu_acts *acts, lg_cu_part *parts, int n_parts);
@@ -190,6 +200,9 @@ void lg_cu_gemm(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_par
 void lg_cu_gemm_f32_slices(lg_cu *c, const lg_tensor *x, const lg_cu_part *part, int slices);
 /* gemm_int8.cu: up to LG_CU_CODE_ROWS rows of c->acts: the leading parts that it takes, and how many */
 int lg_cu_gemm_int8(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts);
+
+/* gemm_stream.cu, from sm_90 on: the same; the parts that it does not take go to rest: how many. */
+int lg_cu_gemm_stream(lg_cu *c, const lg_tensor *x, const lg_cu_part *parts, int n_parts, lg_cu_part *rest);
 
 /* route.cu */
 typedef struct lg_cu_route {
@@ -264,6 +277,10 @@ void lg_cu_moe_stream(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 bool lg_cu_int8_takes_ffn(const lg_cu_ffn *f);
 int lg_cu_int8_tile_rows(void);
 void lg_cu_gemm_int8_ffn(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f, int n_tiles);
+/* gemm_stream.cu: gate and up of a dense expert to c->mid; down of it, as the part says. false: not these,
+ * nothing was done. */
+bool lg_cu_stream_up(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
+bool lg_cu_stream_down(lg_cu *c, const lg_cu_moe *a, const lg_cu_part *part);
 /* Both halves of a dense expert: to c->mid; to a's out, or behind the entries of routed experts. */
 void lg_cu_int8_dense_up(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);
 void lg_cu_int8_dense_down(lg_cu *c, const lg_cu_moe *a, const lg_cu_ffn *f);

@@ -391,6 +391,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
     c->cu.group = p[8];
     c->cu.n_group = p[9];
     c->cu.expert_out = p[10];
+    c->cu.expert_floats = bytes[10] / sizeof(float);
     c->cu.attn_part = p[11];
     for (size_t i = 0; i < LG_CU_ROPES; i++)
         c->rope_table[i] = (float *)p[12] + i * larger(rows, few) * LG_ROT_MAX;

@@ -16,7 +16,7 @@ static __global__ void moe_sum_kernel(float *out, int out_stride, const float *y
         return;
     float sum = shared_at >= 0 ? y[(size_t)(shared_at + r) * (size_t)hidden + (size_t)o] : 0.0f;
     for (int i = 0; i < k; i++)
-        sum = fmaf(w[r * k + i], y[(size_t)(r * k + i) * (size_t)hidden + (size_t)o], sum);
+        sum = fmaf(w ? w[r * k + i] : 1.0f, y[(size_t)(r * k + i) * (size_t)hidden + (size_t)o], sum);
     out[(size_t)r * (size_t)out_stride + (size_t)o] = sum;
 }
 

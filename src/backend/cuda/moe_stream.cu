@@ -5,8 +5,10 @@
  *
  * BLOCKS blocks a multiprocessor stay for the whole launch. A block has a range of items (32 columns of gate
  * and of up, or some rows of down, of a group of at most GROUP rows of an expert), which lie in one expert or
- * two. Whole rows come through a ring that does not end with an item: a slot is 16, 32 or 64 rows, contiguous
- * in every plane, so one lane asks for it with a bulk copy a plane (two where gate and up share a slot).
+ * two; groups of more than two rows count for more. The last groups are taken by turns instead, since
+ * multiprocessors are not equally fast. Whole rows come through a ring that does not end with an item: a slot
+ * is 16, 32 or 64 rows, contiguous in every plane, so one lane asks for it with a bulk copy a plane (two
+ * where gate and up share a slot).
  *
  * The eight warps of a block share a slot: kw of them a tile of 16 rows, each every kw-th quad of runs. One
  * barrier a slot says that its sums are there and that its place is free; while a warp adds those up, the
@@ -23,6 +25,10 @@ enum {
     UP_COLS = 32,
     UP_TILES = 4, // of an item: two of gate, two of up
     MOST_DEPTH = 8,
+    LIGHT = 8,  // what an item costs with two tokens at most,
+    HEAVY = 10, // and with more
+    SHARED = 8, // a group in so many is shared out by turns
+    TURNS = 16, // of a block that are asked for and not begun, and some
     PARTS = WARPS * MOST_PAIRS * 32, // sums of a slot: [warp][pair][lane]
 };
 
@@ -39,7 +45,9 @@ struct asked_items {
     row_at next[2];  // of gate and up, or down
     int left, group; // slots of the block; the group that is asked for, and
     int ready, slot; // how many of its items are not begun, and which slot of an item is next
-    int end;         // the block's last item + 1
+    int first, end;  // the block's own items
+    int turns;       // that have been taken; below 0: there are no more
+    int turn[TURNS]; // their first items; below 0: none
 };
 
 // The group in turn: its tokens, and the scales of its matrices.
@@ -64,6 +72,7 @@ struct row_planes {
 struct stream_plan {
     int kw, tiles, quads;          // warps of a tile, tiles of a slot; quads of a row for each warp
     int depth, slot, slots, items; // slots; bytes of one; slots of an item, items of a group
+    int step;                      // items of a turn
     rooms room;
     row_planes row;
 };
@@ -75,7 +84,7 @@ struct stream_args {
     lg_cu_acts mid; // of gate and up: by sorted entry
     float *out;     // of down: by entry
     const lg_cu_group *group;
-    const int *n_group;
+    int *n_group;
     const int32_t *entry;
     int k;
 };
@@ -121,12 +130,41 @@ template <int T, bool UP> DEV void ask_group(const stream_args &a, asked_items &
     s.ready = items;
 }
 
+// Groups that are not shared out.
+DEV int own_groups(const stream_args &a)
+{
+    int n = __ldcg(&a.n_group[0]);
+    return n - n / SHARED;
+}
+
+// One thread: the next turn is the block's, if there is one. n_group[3], [4]: turns taken of gate and up, of
+// down.
+template <int T, bool UP> DEV bool take_turn(const stream_args &a, asked_items &s)
+{
+    int items = a.plan.items, *taken = a.n_group + (UP ? 3 : 4);
+
+    if (s.turns < 0)
+        return false;
+    int first = own_groups(a) * items + atomicAdd(taken, 1) * a.plan.step;
+    if (first >= __ldcg(&a.n_group[0]) * items) {
+        s.turn[s.turns % TURNS] = -1;
+        s.turns = -1;
+        return false;
+    }
+    s.turn[s.turns++ % TURNS] = first;
+    s.left = a.plan.step * a.plan.slots;
+    s.group = first / items;
+    first -= s.group * items;
+    ask_group<T, UP>(a, s, first, items - first);
+    return true;
+}
+
 // One thread: the next slot, if there is one, to `to`.
 template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, unsigned to, unsigned bar)
 {
     unsigned rows = (unsigned)(a.plan.tiles * TILE_ROWS), n = UP ? min(rows, (unsigned)UP_COLS) : rows;
 
-    if (s.left == 0)
+    if (s.left == 0 && !take_turn<T, UP>(a, s))
         return;
     bar_expect(bar, (unsigned)a.plan.slot);
     // 32 rows of gate, then 32 of up, in slots of 16, 32 or 64
@@ -134,10 +172,11 @@ template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, uns
     copy_planes<T>(to, rows, 0, s.next[up], a.plan.row, n, bar);
     if (n < rows)
         copy_planes<T>(to, rows, n, s.next[1], a.plan.row, n, bar);
-    if (--s.left == 0 || ++s.slot < a.plan.slots)
+    s.left--;
+    if (++s.slot < a.plan.slots)
         return;
     s.slot = 0;
-    if (--s.ready == 0) {
+    if (--s.ready == 0 && s.left > 0) {
         s.group++;
         ask_group<T, UP>(a, s, 0, a.plan.items);
     }
@@ -309,7 +348,7 @@ DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int fro
         if (threadIdx.x == 0) {
             asked_items &asked = *(asked_items *)(smem + room.asked);
             ask<T, UP>(a, asked, slot, bar);
-            if (asked.left == 0)
+            if (asked.turns < 0)
                 let_next();
         }
         join_parts<PAIRS>(a, part, (unsigned)i, [&](int tile, int row, int token, float sum) {
@@ -338,7 +377,7 @@ template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *sme
 {
     group_now &now = *(group_now *)(smem + a.plan.room.group);
     int4 w = __ldcg((const int4 *)&a.group[group]);
-    const lg_cu_group g = {w.x, w.y, w.z, 0};
+    const lg_cu_group g = {w.x, w.y, w.z, w.w};
 
     __syncthreads(); // nobody needs the one before
     if ((int)threadIdx.x < g.n)
@@ -351,6 +390,33 @@ template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *sme
     }
     copy_tokens<T, 1>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n,
                    [&](int token) { return UP ? __ldcg(&a.entry[g.first + token]) / a.k : g.first + token; });
+    __syncthreads();
+}
+
+// The whole block: its own items, so that all blocks have about the same to do. What an item costs depends on
+// its group's tokens.
+DEV void share_items(const stream_args &a, asked_items &asked)
+{
+    unsigned items = (unsigned)a.plan.items, n = (unsigned)own_groups(a);
+    // the group behind them, if there is one, says how many of them are heavy
+    const int *behind = n < (unsigned)__ldcg(&a.n_group[0]) ? &a.group[n].heavy : &a.n_group[2];
+    unsigned heavy = (unsigned)__ldcg(behind);
+    unsigned all = (LIGHT * n + (HEAVY - LIGHT) * heavy) * items;
+    unsigned at = all * blockIdx.x / gridDim.x, to = all * (blockIdx.x + 1) / gridDim.x;
+
+    for (unsigned i = threadIdx.x; i < n; i += 32 * WARPS) {
+        int4 g = __ldcg((const int4 *)&a.group[i]);
+        unsigned cost = g.z > 2 ? HEAVY : LIGHT,
+                 start = (LIGHT * i + (HEAVY - LIGHT) * (unsigned)g.w) * items;
+        if (at - start < cost * items) // these are below 2^31, or wrap
+            asked.first = (int)(i * items + (at - start) / cost);
+        if (to - start < cost * items)
+            asked.end = (int)(i * items + (to - start) / cost);
+    }
+    if (threadIdx.x == 0 && to == all)
+        asked.end = (int)(n * items);
+    if (threadIdx.x == 0 && at == all)
+        asked.first = (int)(n * items);
     __syncthreads();
 }
 
@@ -375,26 +441,30 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     // down's weights need the groups alone, which are older than the kernel before
     if (UP)
         wait_for_last();
-    unsigned total = (unsigned)(__ldcg(a.n_group) * items);
-    int first = (int)(total * blockIdx.x / gridDim.x), end = (int)(total * (blockIdx.x + 1) / gridDim.x);
     asked_items &asked = *(asked_items *)(smem + room.asked);
+    share_items(a, asked);
+    int first = asked.first;
     if (threadIdx.x == 0) {
-        asked.left = (end - first) * a.plan.slots;
-        asked.slot = 0;
-        asked.end = end;
+        asked.left = (asked.end - first) * a.plan.slots;
+        asked.slot = asked.turns = 0;
         asked.group = first / items;
         int within = first - asked.group * items;
-        if (first < end)
+        if (first < asked.end)
             ask_group<T, UP>(a, asked, within, items - within);
         for (int i = 0; i < a.plan.depth; i++)
             ask<T, UP>(a, asked, base + (unsigned)(i * a.plan.slot), base + room.bars + (unsigned)i * 8);
     }
     if (!UP)
         wait_for_last();
+    __syncthreads();
 #pragma unroll 1
-    for (__syncthreads(); first < asked.end;) { // not in a register
-        int group = first / items, from = first - group * items;
-        int to = min(asked.end - group * items, items);
+    for (int end = asked.end, turn = 0; first >= 0;) {
+        if (first >= end) {
+            first = asked.turn[turn++ % TURNS];
+            end = first + a.plan.step;
+            continue;
+        }
+        int group = first / items, from = first - group * items, to = min(end - group * items, items);
         next_group<T, UP>(a, smem, group);
         if (((const group_now *)(smem + room.group))->n <= 2)
             group_items<T, UP, 1>(a, smem, s, from, to);
@@ -443,6 +513,7 @@ template <int T> static bool plan_type(const lg_cu_mat *m, bool up, stream_plan 
               slot,
               up ? UP_TILES / tiles : 1,
               m->n_out / (up ? (int)UP_COLS : rows),
+              up || m->n_out / rows % 4 ? 1 : 4,
               rooms_of<T>(depth * slot, m->n_in, tiles),
               row};
     }

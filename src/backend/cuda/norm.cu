@@ -118,7 +118,7 @@ DEV float4 sum_entries(const lg_cu_sum &s, int row, int i)
     for (int e = 0; e < s.k; e += SUMMED) {
         int lane = threadIdx.x % 32;
         float4 v[SUMMED];
-        float mine = e + lane < s.k ? __ldcg(w + e + lane) : 0.0f;
+        float mine = e + lane >= s.k ? 0.0f : s.w ? __ldcg(w + e + lane) : 1.0f;
 #pragma unroll
         for (int j = 0; j < SUMMED; j++)
             if (e + j < s.k)

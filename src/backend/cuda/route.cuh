@@ -101,9 +101,10 @@ DEV void choose(const lg_cu_route &a, float *p, const float *bias, int row, int 
             }
         }
     }
-    __syncwarp();
+    if (a.k > 32)
+        __syncwarp();
     for (int rank = lane; rank < a.k; rank += 32) {
-        float w = a.w[row * a.k + rank];
+        float w = a.k > 32 ? a.w[row * a.k + rank] : mine;
         if (a.norm)
             w /= sum > 0x1p-14f ? sum : 0x1p-14f;
         a.w[row * a.k + rank] = w * a.scale;
@@ -136,17 +137,22 @@ DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, i
                        lg_cu_group *group, int *n_group, int *shared)
 {
     int tid = threadIdx.x, threads = blockDim.x, per = (n_expert + threads - 1) / threads;
-    int *count = shared, *at = shared + n_expert, my_sum = 0, my_tiles = 0;
+    int *count = shared, *at = shared + n_expert, my_sum = 0, my_tiles = 0, held = 0;
+    enum { HEAVY = 1 << 18 }; // more than 2^14 of them are miscounted, where nobody asks
 
     for (int e = tid; e < n_expert; e += threads)
         count[e] = 0;
     __syncthreads();
-    for (int i = tid; i < n; i += threads)
-        atomicAdd(&count[ids[i]], 1);
+    for (int i = tid; i < n; i += threads) {
+        int id = ids[i];
+        held = i == tid ? id : held;
+        atomicAdd(&count[id], 1);
+    }
     __syncthreads();
     for (int e = tid * per; e < min(tid * per + per, n_expert); e++) {
         my_sum += count[e];
-        my_tiles += (count[e] + tile_rows - 1) / tile_rows;
+        for (int i = 0; i < count[e]; i += tile_rows)
+            my_tiles += 1 + (min(tile_rows, count[e] - i) > 2 ? (int)HEAVY : 0);
     }
     int first = my_sum, tile = my_tiles;
     sums_so_far(&first, &tile, at + n_expert);
@@ -155,18 +161,21 @@ DEV void group_entries(const int32_t *ids, int n, int n_expert, int tile_rows, i
     for (int e = tid * per; e < min(tid * per + per, n_expert); e++) {
         at[e] = first;
         for (int i = 0; i < count[e]; i += tile_rows) {
-            lg_cu_group g = {e, first + i, min(tile_rows, count[e] - i), 0};
-            if (tile < LG_CU_TILES)
-                group[tile] = g;
-            tile++;
+            lg_cu_group g = {e, first + i, min(tile_rows, count[e] - i), (int)((unsigned)tile / HEAVY)};
+            if ((tile & (HEAVY - 1)) < LG_CU_TILES)
+                group[tile & (HEAVY - 1)] = g;
+            tile += 1 + (g.n > 2 ? (int)HEAVY : 0);
         }
         first += count[e];
     }
-    if (tid == threads - 1)
-        *n_group = min(tile, (int)LG_CU_TILES);
+    if (tid == threads - 1) {
+        n_group[0] = min(tile & (HEAVY - 1), (int)LG_CU_TILES);
+        n_group[2] = (int)((unsigned)tile / HEAVY);
+        n_group[3] = n_group[4] = 0;
+    }
     __syncthreads();
     for (int i = tid; i < n; i += threads)
-        entry[atomicAdd(&at[ids[i]], 1)] = i;
+        entry[atomicAdd(&at[i == tid ? held : ids[i]], 1)] = i;
     if (tile_rows != LG_CU_GROUP_ROWS)
         return;
     __syncthreads();
