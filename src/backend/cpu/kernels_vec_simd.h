@@ -56,7 +56,7 @@ VEC_INLINE void fetch_near(const char *p, size_t n)
 // the requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
 VEC_INLINE void fetch(const char *p, size_t n)
 {
-    if (!VEC_NEAR) {
+    if (VEC_NEAR == 0) {
         fetch_near(p, n);
         return;
     }
@@ -81,7 +81,7 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
         vf key[4], query[4];
         if (ahead)
             fetch(ahead + (size_t)(d / VL) * step, step);
-        if (VEC_NEAR && near)
+        if (VEC_NEAR > 0 && near)
             fetch_near(near + (size_t)(d / VL) * step, step);
         // the fewer of the two wait in registers: 3 x 4 sums, 3 queries and a key are all that 16 can hold
         if (nq < nk) {
@@ -197,7 +197,7 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
         vf value[4];
         if (ahead)
             fetch(ahead + (size_t)j * step, step);
-        if (VEC_NEAR && ahead && j + VEC_NEAR < nv)
+        if (VEC_NEAR > 0 && ahead && j + VEC_NEAR < nv)
             fetch_near((const char *)v +
                            (size_t)(j + VEC_NEAR) * (size_t)dim * (f16 ? sizeof(uint16_t) : sizeof(float)),
                        step);
