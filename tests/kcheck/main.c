@@ -53,16 +53,15 @@ static void on_fault(int sig)
     _exit(1);
 }
 
-static void run_level(kc *t, const char *isa, unsigned flags, bool bench)
+// The cases, or the one that is named.
+static void run_cases(kc *t, const char *isa, unsigned flags, const char *name)
 {
     t->isa = isa;
     lg_cpu_kernels_init(&t->k, flags);
     lg_cpu_kernels_init(&t->ref, LG_CPU_C);
-    if (bench) {
-        kc_bench(t);
-        return;
-    }
     for (int i = 0; i < N_CASES; i++) {
+        if (name && strcmp(cases[i].name, name) != 0)
+            continue;
         long checks = t->checks, failures = t->failures;
 
         // "--only q4_k" means that type of every case, "--only moe" that case.
@@ -76,6 +75,18 @@ static void run_level(kc *t, const char *isa, unsigned flags, bool bench)
             printf("%-11s %-9s %7ld checks, %ld failures\n", isa, cases[i].name, t->checks - checks,
                    t->failures - failures);
     }
+}
+
+static void run_level(kc *t, const char *isa, unsigned flags, bool bench)
+{
+    if (!bench) {
+        run_cases(t, isa, flags, NULL);
+        return;
+    }
+    t->isa = isa;
+    lg_cpu_kernels_init(&t->k, flags);
+    lg_cpu_kernels_init(&t->ref, LG_CPU_C);
+    kc_bench(t);
 }
 
 static int run(kc *t, const char *isa, bool bench)
@@ -98,6 +109,8 @@ static int run(kc *t, const char *isa, bool bench)
             continue;
         }
         run_level(t, name, flags, bench);
+        if ((flags & LG_CPU_AVX512VNNI) && !bench) // the other form that its attention has
+            run_cases(t, "... to L2", flags | LG_CPU_TO_L2, "vec");
         levels++;
     }
     if (levels == 0) {

@@ -484,7 +484,8 @@ static size_t l2_bytes(void)
     return n > 2 << 20 ? (size_t)2 << 20 : (size_t)n;
 }
 
-// Decode there was 4 to 5 % faster with it, and 4 to 6 % slower on Zen 5 (docs/decisions/0245).
+// Products of one row were 4 to 5 % faster with it there and 4 to 6 % slower on Zen 5, attention 6 % faster
+// and 7 to 11 % slower (docs/decisions/0245).
 static bool fetches_to_l2(void)
 {
 #if defined(__x86_64__)
@@ -552,7 +553,7 @@ lg_status lg_cpu_backend_create(const lg_backend_params *p, lg_backend **out, lg
         free(c);
         return st;
     }
-    lg_cpu_kernels_init(&c->k, flags);
+    lg_cpu_kernels_init(&c->k, flags | (c->fetch_to_l2 ? LG_CPU_TO_L2 : 0));
     lg_cpu_vec_init_c(&c->plain);
     c->keeps_phases = p->phases;
     c->ops = make_ops();

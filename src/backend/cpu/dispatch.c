@@ -185,7 +185,10 @@ void lg_cpu_kernels_init(lg_cpu_kernels *k, unsigned flags)
 #if LG_HAVE_AVX512VNNI
     if (flags & LG_CPU_AVX512VNNI) {
         lg_cpu_init_avx512vnni(k);
-        lg_cpu_vec_init_avx512(&k->vec);
+        if (flags & LG_CPU_TO_L2)
+            lg_cpu_vec_init_avx512_l2(&k->vec);
+        else
+            lg_cpu_vec_init_avx512(&k->vec);
     }
 #endif
 #if LG_HAVE_NEON

@@ -185,6 +185,8 @@ enum {
     LG_CPU_NEON = 1 << 2,
     LG_CPU_DOTPROD = 1 << 3,
     LG_CPU_I8MM = 1 << 4,
+    /* no level: what is fetched ahead goes to L2 first, where kernels have that form */
+    LG_CPU_TO_L2 = 1 << 5,
 };
 
 /* What this CPU and operating system can run, of what this build contains. */

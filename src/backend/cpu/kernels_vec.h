@@ -57,6 +57,7 @@ typedef struct lg_vec_kernels {
 void lg_cpu_vec_init_c(lg_vec_kernels *k);
 void lg_cpu_vec_init_avx2(lg_vec_kernels *k);   /* AVX2, FMA, F16C */
 void lg_cpu_vec_init_avx512(lg_vec_kernels *k); /* AVX-512 F, BW, DQ, VL; called for the avx512vnni level */
+void lg_cpu_vec_init_avx512_l2(lg_vec_kernels *k); /* the same with LG_CPU_TO_L2 */
 void lg_cpu_vec_init_neon(lg_vec_kernels *k);
 
 #endif
