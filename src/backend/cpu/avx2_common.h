@@ -229,23 +229,44 @@ LG_INLINE int fetch_steps(int n_in, int n_cols, int width)
     return (n_in + 31) / 32 * ((n_cols + width - 1) / width);
 }
 
+// n columns, at most `width`, at once.
+LG_INLINE void slice_times_group(cols_fn cols, int variant, int width, const uint8_t *slice, int n_in, int at,
+                                 int inputs, const uint8_t *const *a, int n, shares *ahead, float *acc)
+{
+    if (width > 4 && n > 4) {
+        switch (n) {
+        case 8: cols(variant, slice, n_in, at, inputs, a, 8, ahead, acc); break;
+        case 7: cols(variant, slice, n_in, at, inputs, a, 7, ahead, acc); break;
+        case 6: cols(variant, slice, n_in, at, inputs, a, 6, ahead, acc); break;
+        default: cols(variant, slice, n_in, at, inputs, a, 5, ahead, acc); break;
+        }
+        return;
+    }
+    switch (n) {
+    case 4: cols(variant, slice, n_in, at, inputs, a, 4, ahead, acc); break;
+    case 3: cols(variant, slice, n_in, at, inputs, a, 3, ahead, acc); break;
+    case 2: cols(variant, slice, n_in, at, inputs, a, 2, ahead, acc); break;
+    case 1: cols(variant, slice, n_in, at, inputs, a, 1, ahead, acc); break;
+    default: break;
+    }
+}
+
+// In as few turns as there can be, since each loads the weights; the last two are of the same width, or
+// nearly.
 LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const uint8_t *slice, int n_in,
                                    int at, int n, const uint8_t *const *a, int n_cols, shares *ahead,
                                    float *acc)
 {
     int c = 0;
 
-    for (; c + width <= n_cols; c += width)
+    for (; n_cols - c >= 2 * width; c += width)
         cols(variant, slice, n_in, at, n, a + c, width, ahead, acc + LG_TILE_ROWS * c);
-    if (width > 4 && c + 4 <= n_cols) {
-        cols(variant, slice, n_in, at, n, a + c, 4, ahead, acc + LG_TILE_ROWS * c);
-        c += 4;
-    }
-    switch (n_cols - c) {
-    case 3: cols(variant, slice, n_in, at, n, a + c, 3, ahead, acc + LG_TILE_ROWS * c); break;
-    case 2: cols(variant, slice, n_in, at, n, a + c, 2, ahead, acc + LG_TILE_ROWS * c); break;
-    case 1: cols(variant, slice, n_in, at, n, a + c, 1, ahead, acc + LG_TILE_ROWS * c); break;
-    default: break;
+    for (int left = n_cols - c; left > 0; left = n_cols - c) {
+        int now = left > width ? (left + 1) / 2 : left;
+
+        slice_times_group(cols, variant, width, slice, n_in, at, n, a + c, now, ahead,
+                          acc + LG_TILE_ROWS * c);
+        c += now;
     }
 }
 
