@@ -251,8 +251,8 @@ LG_INLINE void slice_times_group(cols_fn cols, int variant, int width, const uin
     }
 }
 
-// In as few turns as there can be, since each loads the weights; the last two are of the same width, or
-// nearly.
+// In as few turns as there can be, since each loads the weights. Groups of eight: the last two are of the
+// same width, or nearly; of four, there is no turn to save.
 LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const uint8_t *slice, int n_in,
                                    int at, int n, const uint8_t *const *a, int n_cols, shares *ahead,
                                    float *acc)
@@ -262,7 +262,7 @@ LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const u
     for (; n_cols - c >= 2 * width; c += width)
         cols(variant, slice, n_in, at, n, a + c, width, ahead, acc + LG_TILE_ROWS * c);
     for (int left = n_cols - c; left > 0; left = n_cols - c) {
-        int now = left > width ? (left + 1) / 2 : left;
+        int now = left <= width ? left : width > 4 ? (left + 1) / 2 : width;
 
         slice_times_group(cols, variant, width, slice, n_in, at, n, a + c, now, ahead,
                           acc + LG_TILE_ROWS * c);
