@@ -37,6 +37,7 @@ libcmocka-dev   # unit tests, which are configured with the rest
 apt_test="
 python3         # end-to-end tests
 valgrind        # memory of a short answer and of a server
+libtest-json-schema-acceptance-perl # the official suite of JSON Schema
 "
 # The other architecture's kernels are tested under emulation.
 apt_cross="
