@@ -60,18 +60,26 @@ static bool read_int(const lg_json *j, int64_t *out, bool *inside)
     return true;
 }
 
+// *there is false without the field; the rest as read_int.
+static lg_status whole_field(const lg_json *o, const char *at, const char *key, bool *there, int64_t *out,
+                             bool *inside, lg_api_error *e)
+{
+    const lg_json *j = field(o, key);
+
+    *there = j != NULL;
+    return !j || read_int(j, out, inside) ? LG_OK : wrong(e, at, key, "an integer");
+}
+
 lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_t low, int64_t high,
                        int64_t *out, lg_api_error *e)
 {
-    const lg_json *j = field(o, key);
+    bool there, inside = false;
     char must[96];
-    int64_t v;
-    bool inside;
+    int64_t v = 0;
 
-    if (!j)
+    LG_TRY(whole_field(o, at, key, &there, &v, &inside, e));
+    if (!there)
         return LG_OK;
-    if (!read_int(j, &v, &inside))
-        return wrong(e, at, key, "an integer");
     if (!inside || v < low || v > high) {
         (void)snprintf(must, sizeof must, "between %lld and %lld", (long long)low, (long long)high);
         return wrong(e, at, key, must);
@@ -83,15 +91,13 @@ lg_status lg_field_int(const lg_json *o, const char *at, const char *key, int64_
 lg_status lg_field_limit(const lg_json *o, const char *at, const char *key, int64_t low, int64_t *out,
                          lg_api_error *e)
 {
-    const lg_json *j = field(o, key);
+    bool there, inside;
     char must[96];
-    int64_t v;
-    bool inside;
+    int64_t v = 0;
 
-    if (!j)
+    LG_TRY(whole_field(o, at, key, &there, &v, &inside, e));
+    if (!there)
         return LG_OK;
-    if (!read_int(j, &v, &inside))
-        return wrong(e, at, key, "an integer");
     if (v < low) {
         (void)snprintf(must, sizeof must, "at least %lld", (long long)low);
         return wrong(e, at, key, must);

@@ -216,7 +216,7 @@ LG_INLINE void fetch_shares(shares *s, int n)
  * while up to LG_GEMM_GROUP columns pass over it, four or eight at a time; sums of 16 rows wait in `acc`
  * meanwhile. Without slices each four columns would read the whole tile, 40 KiB for 2048 inputs, from L2.
  *
- * `cols` adds inputs [at, at + n) of n_cols columns (`width`, or 1 to 4) to acc[16 * column + row] and
+ * `cols` adds inputs [at, at + n) of n_cols columns (1 to `width`) to acc[16 * column + row] and
  * fetches a share of what follows with each 32 inputs; it, `variant` and `width` are constants where this is
  * inlined. A tile has unit_bytes for each `unit` inputs.
  */

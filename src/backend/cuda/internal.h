@@ -41,7 +41,7 @@ typedef struct lg_cuda_step {
     size_t n_table;  /* entries that a table has room for */
     int next_head, under_way;
     uint32_t serial; /* of the last step */
-    bool lists;      /* it ends with candidates, and says when they are there */
+    bool lists;      /* it ends with candidates, says when they are there, and was not waited for yet */
     void *pinned;
 } lg_cuda_step;
 

@@ -307,7 +307,9 @@ lg_status lg_cuda_wait(lg_backend *b, lg_err *err)
     lg_cuda *c = (lg_cuda *)b;
 
     LG_TRY(lg_cuda_health(c, err));
-    LG_TRY(lg_cuda_check(c, c->step.lists ? wait_listed(c) : cudaStreamSynchronize(c->cu.stream),
+    bool listed = c->step.lists;
+    c->step.lists = false; // what is enqueued from now on, outside a step, tells nobody
+    LG_TRY(lg_cuda_check(c, listed ? wait_listed(c) : cudaStreamSynchronize(c->cu.stream),
                          "waiting for the device", err));
     c->step.under_way = 0;
     take_marks(c);
