@@ -268,14 +268,18 @@ typedef struct moe_run {
 } moe_run;
 
 // How far the results are moved, as a row, by the one value of the middle that counts most when it is rounded
-// the other way: by a code of its run of 32, or by the last bit of bf16.
-static double rounded_away(const wt *w, int rows, int expert, const double *mid)
+// the other way: by a code of its run of 32, or by the last bit of bf16. exact: the middle before; 0 when
+// nothing of it was rounded.
+static double rounded_away(const wt *w, int rows, int expert, const float *exact, const double *mid)
 {
     int n = w->w.n_in, hidden = w->w.n_out;
     const float *f = w->f + (size_t)expert * (size_t)hidden * (size_t)n;
     double most = 0, scale = (double)w->w.scale * (w->scale ? (double)w->scale[expert] : 1.0);
+    bool rounded = false;
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
+        rounded = rounded || mid[i] != (double)exact[i];
+    for (int i = 0; rounded && i < n; i++) {
         double step = fabs(mid[i]) * 0x1p-7, col = 0;
         for (int j = i / 32 * 32; rows <= CODE_ROWS && j < i / 32 * 32 + 32 && j < n; j++)
             step = fmax(step, fabs(mid[j]) / 127);
@@ -312,7 +316,7 @@ static void ffn_row(const moe_run *m, const wt *w, int expert, int r, double *y,
         y[o] = product(&w[2], rows, expert, o, mid, &size);
         slack[o] = size;
     }
-    *away = rounded_away(&w[2], rows, expert, mid);
+    *away = rounded_away(&w[2], rows, expert, f, mid);
     free(a);
     free(f);
 }
