@@ -466,12 +466,14 @@ int main(int argc, char **argv)
     char isa[8][16];
     golden g = {0};
 
-    if (argc < 2 || argc > 3 || !load(argv[1], &g))
+    if (argc < 2 || argc > 3)
         return 2;
     device = argc > 2 ? argv[2] : device;
     bool cpu = strcmp(device, "cpu") == 0;
     if (!cpu && !device_opens())
         return 77;
+    if (!load(argv[1], &g))
+        return 2;
     size_t n_isa = cpu ? isa_levels(isa, 8) : 1;
     if (!cpu)
         (void)snprintf(isa[0], sizeof isa[0], "%s", "");
