@@ -47,7 +47,10 @@ LG_INLINE __m512i broadcast512_i64(const void *p)
     memcpy(&v, p, sizeof v);
     return _mm512_set1_epi64(v);
 }
-/* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. */
+/* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. What goes to L1 is asked for once
+ * more, LG_AGAIN later: Zen 5 drops what it has no room for among its misses. After a jump that asks for a
+ * little of what lies before; a check costs more (docs/decisions/0250). */
+enum { LG_AGAIN = 2048 };
 LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
 {
     if (to_l2) {
@@ -55,6 +58,7 @@ LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
             _mm_prefetch((const char *)s->at + i, _MM_HINT_T1);
     } else {
         fetch(s->at, bytes);
+        fetch((const uint8_t *)((uintptr_t)s->at - LG_AGAIN), bytes);
     }
     pass_on(s, bytes);
 }

@@ -1,6 +1,6 @@
 /*
- * backend/cpu/avx512_vec: the float kernels on 16 lanes (AVX-512 F, DQ), of which there are two, by VEC_NEAR.
- * See kernels_vec_simd.h.
+ * backend/cpu/avx512_vec: the float kernels on 16 lanes (AVX-512 F, DQ), of which there are two, by where
+ * they fetch to. See kernels_vec_simd.h.
  *
  * 32 registers: 6 x 4 accumulators.
  */

@@ -24,8 +24,8 @@
 
 typedef struct lg_vec_kernels {
     /* s[i * s_stride + j] = q_i . k_j for nq queries and nk keys of dim floats; queries lie dim apart, keys
-     * dim apart. dim is a multiple of 16. `ahead` (may be NULL): nk keys of the same type, fetched into the
-     * cache meanwhile. */
+     * dim apart. dim is a multiple of 16. `ahead` (may be NULL): what is read next, rows of the same type of
+     * which up to 64 are asked for meanwhile; where there are fewer, what lies behind is, too. */
     void (*qk_f32)(const float *q, int nq, const float *k, int nk, int dim, float *s, int s_stride,
                    const void *ahead);
     void (*qk_f16)(const float *q, int nq, const uint16_t *k, int nk, int dim, float *s, int s_stride,

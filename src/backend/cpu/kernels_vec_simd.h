@@ -7,14 +7,14 @@
  *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors
  * in pv VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again:
  * VEC_Q or 3
- *   VEC_NEAR               0: what is fetched ahead goes to L1 at once; else to L2, and to L1 so many rows
- * before its turn, for processors that have more misses of L2 under way than of L1
- *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8   (unaligned memory) v_add v_sub
- * v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b v_max(a, b)            a > b ? a : b, so b when
- * one is NaN; v_min likewise v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0 v_round to
- * the nearest integer v_sum4(a, b, c, d, out)  four lane sums to out[4]; the order of a sum's terms is the
- * same for all four v_sum22(a, b, c, d, p, q)  the same sums to p[2] and q[2] f16_scalar(h)          one f16
- * to float
+ *   VEC_FETCHES, vec_rows_ahead[]   how often what follows is asked for, and how many rows before its turn:
+ * some processors drop what they have no room for among their misses VEC_FAR                how many of
+ * these, from the first, go to L2, the others to L1 v_zero v_set1 v_load v_store v_load_f16 v_store_f16
+ * v_load_i8   (unaligned memory) v_add v_sub v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b
+ * v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise v_exp2i(n)             2^n for
+ * integral n in [-127, 128); 2^-127 is 0 v_round to the nearest integer v_sum4(a, b, c, d, out)  four lane
+ * sums to out[4]; the order of a sum's terms is the same for all four v_sum22(a, b, c, d, p, q)  the same
+ * sums to p[2] and q[2] f16_scalar(h)          one f16 to float
  *
  * Surprise: blocks of every size run the same sequence of operations per result, which is what makes results
  * independent of the blocking (see kernels_vec.h). A change here must keep that.
@@ -45,29 +45,37 @@ VEC_INLINE vf load_elem(const void *p, size_t i, bool f16)
     return f16 ? v_load_f16((const uint16_t *)p + i) : v_load((const float *)p + i);
 }
 
-// Fetches n bytes from p into L1.
-VEC_INLINE void fetch_near(const char *p, size_t n)
+// Rows as far ahead of row j of a tile as vec_rows_ahead says, in this tile of n rows or, past its end, in
+// the next; NULL without a next one.
+VEC_INLINE void find_ahead(const void *tile, const char *next, size_t row_bytes, int j, int n,
+                           const char *ahead[VEC_FETCHES])
 {
-    for (size_t b = 0; b < n; b += LINE)
-        __builtin_prefetch(p + b);
+    for (int i = 0; i < VEC_FETCHES; i++) {
+        int r = j + vec_rows_ahead[i];
+
+        ahead[i] = !next   ? NULL
+                   : r < n ? (const char *)tile + (size_t)r * row_bytes
+                           : next + (size_t)(r - n) * row_bytes;
+    }
 }
 
-// Fetches n bytes from p into the cache. Called with a little at a time between the arithmetic: in one burst
-// the requests would queue up before the loads of the block at work (measured: 14 % of decode at depth 8192).
-VEC_INLINE void fetch(const char *p, size_t n)
+// Fetches some bytes of these rows. Called with a little at a time between the arithmetic: in one burst the
+// requests would queue up before the loads of the tile at work (measured: 14 % of decode at depth 8192).
+VEC_INLINE void fetch(const char *const ahead[VEC_FETCHES], size_t from, size_t bytes)
 {
-    if (VEC_NEAR == 0) {
-        fetch_near(p, n);
-        return;
-    }
-    for (size_t b = 0; b < n; b += LINE)
-        __builtin_prefetch(p + b, 0, 2);
+    for (int i = 0; i < VEC_FETCHES && ahead[0]; i++)
+        for (size_t b = 0; b < bytes; b += LINE) {
+            if (i < VEC_FAR)
+                __builtin_prefetch(ahead[i] + from + b, 0, 2);
+            else
+                __builtin_prefetch(ahead[i] + from + b);
+        }
 }
 
 // One block: one accumulator a pair, terms in the order of the dims, then the lane sum. As many bytes as it
-// reads of the keys are fetched from `ahead`, unless that is NULL, and from `near`.
+// reads of the keys are fetched from each of `ahead`.
 VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride,
-                         const char *ahead, const char *near, int nq, int nk)
+                         const char *const ahead[VEC_FETCHES], int nq, int nk)
 {
     size_t step = (size_t)nk * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
     vf acc[VEC_Q][4];
@@ -79,10 +87,7 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
     VEC_UNROLL(4) // the loop is short; unrolled, its end is predicted (AVX2, 6 queries: 76 -> 82 GFLOP/s)
     for (int d = 0; d < dim; d += VL) {
         vf key[4], query[4];
-        if (ahead)
-            fetch(ahead + (size_t)(d / VL) * step, step);
-        if (VEC_NEAR > 0 && near)
-            fetch_near(near + (size_t)(d / VL) * step, step);
+        fetch(ahead, (size_t)(d / VL) * step, step);
         // the fewer of the two wait in registers: 3 x 4 sums, 3 queries and a key are all that 16 can hold
         if (nq < nk) {
             for (int i = 0; i < nq; i++)
@@ -120,22 +125,20 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
         }
 }
 
-// One block of queries against all keys. `ahead`: the same number of keys, fetched while these are computed.
+// One block of queries against all keys. `next`: the tile that follows, fetched while these are computed.
 VEC_INLINE void qk_queries(const float *q, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
-                           const char *ahead, int nq, int width)
+                           const char *next, int nq, int width)
 {
     size_t key_bytes = (size_t)dim * (f16 ? sizeof(uint16_t) : sizeof(float));
+    const char *ahead[VEC_FETCHES], *const none[VEC_FETCHES] = {0};
     int j = 0;
 
     for (; j + width <= nk; j += width) {
-        size_t at = (size_t)j * key_bytes;
-        const char *keys = (const char *)k + at,
-                   *near = ahead && j + VEC_NEAR + width <= nk ? keys + VEC_NEAR * key_bytes : NULL;
-        qk_block(q, keys, f16, dim, s + j, s_stride, ahead ? ahead + at : NULL, near, nq, width);
+        find_ahead(k, next, key_bytes, j, nk, ahead);
+        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, ahead, nq, width);
     }
     for (; j < nk; j++)
-        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, NULL, NULL, nq,
-                 1);
+        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, none, nq, 1);
 }
 
 VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
@@ -183,26 +186,27 @@ static void vec_qk_f16(const float *q, int nq, const uint16_t *k, int nk, int di
 
 /* ---- probabilities x values ---- */
 
-// nq queries by nd vectors of dims, all values in turn. `ahead` as in qk_block.
-VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc,
-                         const char *ahead, int nq, int nd)
+// nq queries by nd vectors of dims from `dim0` on, all values in turn. Their dims of the values that follow
+// are fetched meanwhile, from `next` past the end of these, unless that is NULL.
+VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, int dim0,
+                         float *acc, const char *next, int nq, int nd)
 {
-    size_t step = (size_t)nd * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
+    size_t elem = f16 ? sizeof(uint16_t) : sizeof(float), step = (size_t)nd * VL * elem;
+    size_t row_bytes = (size_t)dim * elem;
+    const char *ahead[VEC_FETCHES];
     vf sum[VEC_Q][4];
 
+    acc += dim0;
     for (int i = 0; i < nq; i++)
         for (int d = 0; d < nd; d++)
             sum[i][d] = v_load(acc + i * dim + d * VL);
     for (int j = 0; j < nv; j++) {
         vf value[4];
-        if (ahead)
-            fetch(ahead + (size_t)j * step, step);
-        if (VEC_NEAR > 0 && ahead && j + VEC_NEAR < nv)
-            fetch_near((const char *)v +
-                           (size_t)(j + VEC_NEAR) * (size_t)dim * (f16 ? sizeof(uint16_t) : sizeof(float)),
-                       step);
+        if (j % 4 == 0) // each row would cost 4 % of the whole
+            find_ahead(v, next, row_bytes, j, nv, ahead);
+        fetch(ahead, (size_t)(j % 4) * row_bytes + (size_t)dim0 * elem, step);
         for (int d = 0; d < nd; d++)
-            value[d] = load_elem(v, (size_t)(j * dim + d * VL), f16);
+            value[d] = load_elem(v, (size_t)(j * dim + dim0 + d * VL), f16);
         for (int i = 0; i < nq; i++) {
             vf weight = v_set1(p[i * p_stride + j]);
             for (int d = 0; d < nd; d++)
@@ -216,13 +220,10 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
 
 // One block of queries over all dims.
 VEC_INLINE void pv_queries(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc,
-                           const char *ahead, int nq, int nd)
+                           const char *next, int nq, int nd)
 {
-    size_t elem = f16 ? sizeof(uint16_t) : sizeof(float);
-
     for (int d = 0; d < dim; d += nd * VL)
-        pv_block(p, p_stride, (const char *)v + (size_t)d * elem, f16, nv, dim, acc + d,
-                 ahead ? ahead + (size_t)nv * (size_t)d * elem : NULL, nq, nd);
+        pv_block(p, p_stride, v, f16, nv, dim, d, acc, next, nq, nd);
 }
 
 VEC_INLINE void pv(const float *p, int p_stride, int nq, const void *v, bool f16, int nv, int dim, float *acc,
@@ -277,12 +278,18 @@ VEC_INLINE float lane_sum(vf a)
 static float vec_max(const float *x, int n)
 {
     float lane[VL], m = x[0];
-    vf best = v_set1(x[0]);
+    vf best = v_set1(x[0]), other = best;
     int i = 0;
 
-    for (; i + VL <= n; i += VL)
+    for (; i + 2 * VL <= n; i += 2 * VL) {
         best = v_max(v_load(x + i), best);
-    v_store(lane, best);
+        other = v_max(v_load(x + i + VL), other);
+    }
+    if (i + VL <= n) {
+        best = v_max(v_load(x + i), best);
+        i += VL;
+    }
+    v_store(lane, v_max(best, other));
     for (int l = 0; l < VL; l++)
         m = lane[l] > m ? lane[l] : m;
     for (; i < n; i++)

@@ -21,9 +21,9 @@ enum {
     FINE_ITEMS = 16,   // of a thread
     COARSE_ROWS = 256, // with many columns: a whole quantisation block
     COARSE_COLS = 128, // so that a block of activations and its tiles share L2
-    // down rows of an item, at most; with one column, whose weights come in short pieces, twice that
-    OUT_ROWS = 64,
+    OUT_ROWS = 64, // down rows of an item, at most
     OUT_ITEMS = 4, // of a thread, at least
+    RUN_PART = 4,  // with one column a run of down rows is 1 / RUN_PART of what is left for a thread
 };
 
 // The routed experts, or the shared one.
@@ -64,6 +64,7 @@ typedef struct moe_job {
     int64_t n_items;
     int out_rows;
     lg_queue first_half, second_half;
+    float *down; // with one column: [entry][hidden]
     char *thread_scratch;
     size_t thread_bytes, tiles_bytes;
 } moe_job;
@@ -216,12 +217,11 @@ static lg_span item_span(const moe_job *j, int64_t item)
     return lg_product_span(p.of->of->gate, p.of->expert, p.row, LG_BLOCK_ROWS);
 }
 
-static void first_half_item(moe_job *j, int64_t item, int64_t next_item, char *scratch)
+static void first_half_item(moe_job *j, int64_t item, lg_span next, char *scratch)
 {
     place p = find_item(j, item);
     const group *g = p.of;
     int n = g->of->ffn - p.row < j->item_rows ? g->of->ffn - p.row : j->item_rows;
-    lg_span next = item_span(j, next_item);
 
     if (j->fine)
         fine_item(j, g, p.row, n, next, scratch);
@@ -235,6 +235,24 @@ static lg_span down_span(const moe_job *j, int group_no, int64_t row)
     const group *g = &j->groups[group_no];
 
     return lg_product_span(g->of->down, g->expert, row, j->out_rows);
+}
+
+// out = shared + sum of weight * expert for n rows, in the order of the routes; entry e's are at
+// down + e * stride.
+static void add_experts(const moe_job *j, int col, const float *down, size_t stride, float *out, int n)
+{
+    if (j->n_shared_first >= 0)
+        memcpy(out, down + (size_t)(j->n_shared_first + col) * stride, (size_t)n * sizeof(float));
+    else
+        memset(out, 0, (size_t)n * sizeof(float));
+    for (int r = 0; r < j->k; r++) {
+        size_t at = (size_t)col * (size_t)j->k + (size_t)r;
+        const float *y = down + (size_t)j->entry[at] * stride;
+        float w = j->a->routes.w[at];
+
+        for (int i = 0; i < n; i++)
+            out[i] += w * y[i];
+    }
 }
 
 // Output rows [row, row + n), all columns; this thread goes on at next_row.
@@ -261,22 +279,76 @@ static void second_half_item(const moe_job *j, int row, int n, int64_t next_row,
                                          .next = last ? down_span(j, 0, next_row) : down_span(j, i + 1, row),
                                          .tiles = tiles});
     }
-    for (int col = 0; col < j->n_cols; col++) {
-        float *out = lg_cpu_row(&j->a->out, col) + row;
+    for (int col = 0; col < j->n_cols; col++)
+        add_experts(j, col, down, stride, lg_cpu_row(&j->a->out, col) + row, n);
+}
 
-        if (j->n_shared_first >= 0)
-            memcpy(out, down + (size_t)(j->n_shared_first + col) * stride, (size_t)n * sizeof(float));
-        else
-            memset(out, 0, (size_t)n * sizeof(float));
-        for (int r = 0; r < j->k; r++) {
-            size_t at = (size_t)col * (size_t)j->k + (size_t)r;
-            const float *y = down + (size_t)j->entry[at] * stride;
-            float w = j->a->routes.w[at];
+// With one column: down rows of all groups, one after the other, in units of LG_TILE_ROWS. A thread takes
+// long runs of them, as in op_linear: rows are short there, and jumps from expert to expert cost a tenth of
+// the time.
+typedef struct run {
+    int64_t at, n;
+} run;
 
-            for (int i = 0; i < n; i++)
-                out[i] += w * y[i];
-        }
+static run take_run(moe_job *j)
+{
+    int64_t total = (int64_t)j->n_groups * ceil_div(j->a->out.cols, LG_TILE_ROWS);
+    run r;
+
+    r.at = lg_queue_take_part(&j->second_half, total, (int64_t)j->c->n_threads * RUN_PART, 1, &r.n);
+    return r;
+}
+
+// Down rows from unit `at` of the queue on, at most n of them, to the end of their group; none past the
+// queue's end.
+static lg_span run_span(const moe_job *j, int64_t at, int n)
+{
+    int64_t units = ceil_div(j->a->out.cols, LG_TILE_ROWS);
+
+    if (at >= j->n_groups * units)
+        return (lg_span){0};
+    const group *g = &j->groups[at / units];
+    return lg_product_span(g->of->down, g->expert, at % units * LG_TILE_ROWS, n);
+}
+
+static void do_run(const moe_job *j, run r, run next)
+{
+    int hidden = j->a->out.cols;
+    int64_t units = ceil_div(hidden, LG_TILE_ROWS), end = r.at + r.n;
+
+    for (int64_t at = r.at, to; at < end; at = to) {
+        const group *g = &j->groups[at / units];
+        int row = (int)(at % units) * LG_TILE_ROWS;
+        lg_acts mid = {.p = mid_row(g, 0), .stride = g->of->mid_stride};
+
+        to = (at / units + 1) * units < end ? (at / units + 1) * units : end;
+        int n = (int)(to - at) * LG_TILE_ROWS;
+        lg_product(j->c, &(lg_product_args){.w = g->of->down,
+                                            .expert = g->expert,
+                                            .row = row,
+                                            .n_rows = hidden - row < n ? hidden - row : n,
+                                            .x = &mid,
+                                            .n_cols = 1,
+                                            .y = j->down + (size_t)g->first * (size_t)hidden + row,
+                                            .next = run_span(j, to < end ? to : next.at, hidden)});
     }
+}
+
+// With one column. The thread begins with run r, which it took before the barrier.
+static void second_half_of_one(moe_job *j, run r, int thread, int n_threads)
+{
+    int64_t from, to;
+
+    while (r.n > 0) {
+        run next = take_run(j);
+
+        do_run(j, r, next);
+        r = next;
+    }
+    lg_pool_barrier(j->c->pool);
+    lg_cpu_share(j->a->out.cols, LG_TILE_ROWS, thread, n_threads, &from, &to);
+    add_experts(j, 0, j->down + from, (size_t)j->a->out.cols, lg_cpu_row(&j->a->out, 0) + from,
+                (int)(to - from));
 }
 
 static void work(void *ctx, int thread, int n_threads)
@@ -294,11 +366,24 @@ static void work(void *ctx, int thread, int n_threads)
     }
     // Items are taken one ahead, so that the start of the next is on its way while this one runs.
     int64_t item = lg_queue_take(&j->first_half, 1);
+    run first = {0};
     while (item < j->n_items) {
         int64_t next = lg_queue_take(&j->first_half, 1);
+        lg_span after = item_span(j, next);
 
-        first_half_item(j, item, next, scratch);
+        if (next >= j->n_items && j->n_cols == 1) {
+            first = take_run(j);
+            after = run_span(j, first.at, hidden);
+        }
+        first_half_item(j, item, after, scratch);
         item = next;
+    }
+    if (j->n_cols == 1) {
+        if (first.n == 0)
+            first = take_run(j);
+        lg_pool_barrier(j->c->pool);
+        second_half_of_one(j, first, thread, n_threads);
+        return;
     }
     int64_t row = lg_queue_take(&j->second_half, j->out_rows);
     lg_pool_barrier(j->c->pool);
@@ -364,12 +449,11 @@ static size_t larger(size_t a, size_t b)
 static void choose_item_rows(moe_job *j, int n_experts, int n_threads)
 {
     int64_t rows = (int64_t)n_experts * j->routed.ffn + j->shared.ffn;
-    int most = j->n_cols == 1 ? 2 * OUT_ROWS : OUT_ROWS;
 
     j->item_rows = COARSE_ROWS;
     while (j->fine && j->item_rows > FINE_ROWS && rows / j->item_rows < (int64_t)FINE_ITEMS * n_threads)
         j->item_rows /= 2;
-    j->out_rows = most;
+    j->out_rows = OUT_ROWS;
     while (j->out_rows > LG_TILE_ROWS && j->a->out.cols / j->out_rows < OUT_ITEMS * n_threads)
         j->out_rows /= 2;
 }
@@ -454,6 +538,8 @@ void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a)
     j.tiles_bytes = lg_product_tiles(a->h.cols > widest ? a->h.cols : widest);
     j.thread_bytes = (thread_bytes(a->h.cols, widest, j.n_entries, j.out_rows) + 63) / 64 * 64;
     j.thread_scratch = lg_cpu_carve(&at, j.thread_bytes * (size_t)c->n_threads);
+    j.down =
+        lg_cpu_carve(&at, j.n_cols == 1 ? (size_t)j.n_entries * (size_t)a->out.cols * sizeof *j.down : 0);
     (void)lg_cpu_scratch(c, (size_t)(at - (char *)c->scratch.p));
 
     lg_queue_reset(&j.first_half);
@@ -479,9 +565,6 @@ size_t lg_cpu_moe_scratch(const lg_cpu *c, const lg_limits *lim)
            mid + raw + entries * 2 * sizeof(int32_t) + (entries + 1) * sizeof(group) +
            most * (dense / FINE_ROWS + 1) * sizeof(atomic_int) +
            ((size_t)lim->max_expert + 1) * sizeof(int32_t) +
-           (larger(thread_bytes(lim->hidden, lim->max_ffn, (int)entries, OUT_ROWS),
-                   thread_bytes(lim->hidden, lim->max_ffn, (int)k + 1, 2 * OUT_ROWS)) +
-            64) *
-               (size_t)c->n_threads +
-           16 * 64;
+           (thread_bytes(lim->hidden, lim->max_ffn, (int)entries, OUT_ROWS) + 64) * (size_t)c->n_threads +
+           (k + 1) * (size_t)lim->hidden * sizeof(float) + 17 * 64;
 }

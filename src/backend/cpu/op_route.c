@@ -100,10 +100,11 @@ static void work(void *ctx, int thread, int n_threads)
     route_job *j = ctx;
     lg_acts x = {.p = (const uint8_t *)j->a->h.p, .stride = (size_t)j->a->h.stride * sizeof(float)};
 
-    for (int64_t r = lg_queue_take(&j->queue, ROUTE_ROWS); r < j->n_expert;
-         r = lg_queue_take(&j->queue, ROUTE_ROWS)) {
+    // Taken one ahead, so that the start of the next item is on its way while this one is read.
+    for (int64_t next, r = lg_queue_take(&j->queue, ROUTE_ROWS); r < j->n_expert; r = next) {
         int n = j->n_expert - (int)r < ROUTE_ROWS ? j->n_expert - (int)r : ROUTE_ROWS;
 
+        next = lg_queue_take(&j->queue, ROUTE_ROWS);
         lg_product(j->c, &(lg_product_args){.w = j->a->router,
                                             .row = (int)r,
                                             .n_rows = n,
@@ -111,6 +112,7 @@ static void work(void *ctx, int thread, int n_threads)
                                             .n_cols = j->n_rows,
                                             .y = j->logits + r,
                                             .y_stride = (size_t)j->n_expert,
+                                            .next = lg_product_span(j->a->router, 0, next, ROUTE_ROWS),
                                             .tiles = j->tiles + (size_t)thread * j->tiles_bytes});
     }
     if (j->n_rows > SERIAL_CHOICE) {
