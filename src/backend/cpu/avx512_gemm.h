@@ -61,6 +61,15 @@ LG_INLINE __m512 add_block_vnni(const uint8_t *d, float da, __m512i v, bool minu
     return minus ? _mm512_fnmadd_ps(s, f, acc) : _mm512_fmadd_ps(s, f, acc);
 }
 
+/* Sums of 16 activations, 16 of them, to eight of 32, beside the multipliers: the upper half of an int32
+ * added to its lower one. */
+LG_INLINE __m128i sums_of_32_vnni(const void *sums)
+{
+    __m256i s = load256(sums);
+
+    return _mm256_cvtepi32_epi16(_mm256_add_epi16(s, _mm256_srli_epi32(s, 16)));
+}
+
 /* Q4_K, and Q5_K with `five`: tiles of avx512_k_tile.h. The two sums that a row has of 16 codes (Q5_K: 8) fit
  * int16, so one instruction packs those of all 16 rows and one multiplies them by the scale and adds. See
  * gemm_sliced. */
@@ -80,10 +89,13 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
     size_t scale = lg_act_scales_at(n_in) + (size_t)at / 64 - (size_t)at;
     for (int k0 = 0; k0 < n; k0 += 256, slice += WIDE_BYTES, sums += 32, steps += 32, scale += 4) {
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
+        _Alignas(16) int16_t sums32[VNNI_COLS][8];
 
         LG_UNROLL(8)
-        for (int c = 0; c < n_cols; c++)
+        for (int c = 0; c < n_cols; c++) {
+            _mm_store_si128((__m128i *)sums32[c], sums_of_32_vnni(q[c] + sums));
             dot[c] = zero512();
+        }
         for (int j = 0; j < 8; j++) {
             __m512i s = load512(slice + TILE_SCALES + 64 * j);
 
@@ -119,13 +131,13 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
             min[c] = zero512();
-        LG_UNROLL(8)
-        for (int j = 0; j < 8; j++) {
+        LG_UNROLL(4)
+        for (int j = 0; j < 4; j++) {
             __m512i m = load512(slice + WIDE_MINS + 64 * j);
 
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                min[c] = dot_words_at(min[c], m, q[c] + sums + 4 * j);
+                min[c] = dot_words_at(min[c], m, sums32[c] + 2 * j);
         }
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++) {

@@ -15,7 +15,7 @@
 
 enum {
     WIDE_MINS = TILE_SCALES + 8 * 64,
-    WIDE_D = WIDE_MINS + 8 * 64,
+    WIDE_D = WIDE_MINS + 4 * 64,
     WIDE_DMIN = WIDE_D + 64,
     WIDE_BYTES = WIDE_DMIN + 64,
 };
@@ -26,39 +26,38 @@ LG_INLINE int step_row(int half, int i)
     return 4 * (i / 2) + 2 * half + i % 2;
 }
 
-/* r[j] lane i = quadword j of the 64 bytes at p[i] + at. */
+/* r[j] lane i = quadword j of the 64 bytes at p[i] + at. Rows i and 4 + i share a register from the start, 32
+ * bytes of each: two thirds of the shuffles that whole lines would take, and fewer loads that touch two. */
 LG_INLINE void transpose_quads(const uint8_t *const p[8], size_t at, __m512i r[8])
 {
-    __m512i u[8];
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13),
+                  high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
 
-    LG_UNROLL(4)
-    for (int i = 0; i < 8; i += 2) { // quadwords 0 2 4 6 of two rows, and 1 3 5 7
-        __m512i a = load512_once(p[i] + at), b = load512_once(p[i + 1] + at);
-
-        u[i / 2] = _mm512_unpacklo_epi64(a, b);
-        u[4 + i / 2] = _mm512_unpackhi_epi64(a, b);
-    }
     LG_UNROLL(2)
-    for (int odd = 0; odd < 2; odd++) {
-        const __m512i *v = u + 4 * odd;
-        __m512i a = _mm512_shuffle_i64x2(v[0], v[1], 0x44), b = _mm512_shuffle_i64x2(v[2], v[3], 0x44);
-        __m512i c = _mm512_shuffle_i64x2(v[0], v[1], 0xEE), d = _mm512_shuffle_i64x2(v[2], v[3], 0xEE);
+    for (int h = 0; h < 2; h++, at += 32, r += 4) {
+        __m512i t[4];
 
-        r[odd] = _mm512_shuffle_i64x2(a, b, 0x88);
-        r[2 + odd] = _mm512_shuffle_i64x2(a, b, 0xDD);
-        r[4 + odd] = _mm512_shuffle_i64x2(c, d, 0x88);
-        r[6 + odd] = _mm512_shuffle_i64x2(c, d, 0xDD);
+        LG_UNROLL(4)
+        for (int i = 0; i < 4; i++)
+            t[i] = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load256(p[i] + at)), 0xF0,
+                                               load256(p[4 + i] + at));
+        __m512i even01 = _mm512_unpacklo_epi64(t[0], t[1]), even23 = _mm512_unpacklo_epi64(t[2], t[3]);
+        __m512i odd01 = _mm512_unpackhi_epi64(t[0], t[1]), odd23 = _mm512_unpackhi_epi64(t[2], t[3]);
+        r[0] = _mm512_permutex2var_epi64(even01, low, even23);
+        r[1] = _mm512_permutex2var_epi64(odd01, low, odd23);
+        r[2] = _mm512_permutex2var_epi64(even01, high, even23);
+        r[3] = _mm512_permutex2var_epi64(odd01, high, odd23);
     }
 }
 
-/* r[j] lane i = dword j of the 16 bytes at p[i]. */
-LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], __m512i r[4])
+/* r[j] lane i = dword j of the 16 bytes at p[i] + at. */
+LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], size_t at, __m512i r[4])
 {
     __m512i t[4];
 
     LG_UNROLL(4)
     for (int i = 0; i < 4; i++) // rows i, 4 + i, 8 + i, 12 + i
-        t[i] = two_256(two_halves(p[i], p[4 + i]), two_halves(p[8 + i], p[12 + i]));
+        t[i] = two_256(two_halves(p[i] + at, p[4 + i] + at), two_halves(p[8 + i] + at, p[12 + i] + at));
     __m512i a = _mm512_unpacklo_epi32(t[0], t[1]), b = _mm512_unpackhi_epi32(t[0], t[1]);
     __m512i c = _mm512_unpacklo_epi32(t[2], t[3]), d = _mm512_unpackhi_epi32(t[2], t[3]);
     r[0] = _mm512_unpacklo_epi64(a, c);
@@ -76,23 +75,33 @@ LG_INLINE __m512i byte_pair(__m512i v, int j)
     return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((j << 16) | j | (int)0x80008000u)));
 }
 
+/* Bytes j and j + 1 of each dword of v as int16. */
+LG_INLINE __m512i byte_pair_next(__m512i v, int j)
+{
+    const __m512i lane =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 1, 0, 4, 0, 5, 0, 8, 0, 9, 0, 12, 0, 13, 0));
+
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((j << 16) | j | (int)0x80008000u)));
+}
+
 /* Scales, mins, d and dmin of 16 rows. */
-LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], uint8_t *out)
+LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, uint8_t *out)
 {
     const __m512i low6 = _mm512_set1_epi8(0x3F), low4 = _mm512_set1_epi8(0x0F),
                   high2 = _mm512_set1_epi8(0x30);
     __m512i h[4], scale[2], min[2];
 
-    transpose_16_heads(p, h);
+    transpose_16_heads(p, at, h);
     scale[0] = _mm512_and_si512(h[1], low6);
     min[0] = _mm512_and_si512(h[2], low6);
     scale[1] = or_and(_mm512_and_si512(h[3], low4), _mm512_srli_epi32(h[1], 2), high2);
     min[1] = or_and(_mm512_and_si512(_mm512_srli_epi32(h[3], 4), low4), _mm512_srli_epi32(h[2], 2), high2);
     LG_UNROLL(8)
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < 8; j++)
         _mm512_store_si512(out + TILE_SCALES + 64 * j, byte_pair(scale[j / 4], j % 4));
-        _mm512_store_si512(out + WIDE_MINS + 64 * j, byte_pair(min[j / 4], j % 4));
-    }
+    LG_UNROLL(4)
+    for (int j = 0; j < 4; j++)
+        _mm512_store_si512(out + WIDE_MINS + 64 * j, byte_pair_next(min[j / 2], j % 2 * 2));
     _mm512_store_ps(out + WIDE_D, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h[0])));
     _mm512_store_ps(out + WIDE_DMIN, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h[0], 16))));
 }
@@ -103,15 +112,15 @@ LG_INLINE __m512i bit_to_4(__m512i v, int j)
     return j < 4 ? _mm512_slli_epi16(v, 4 - j) : _mm512_srli_epi16(v, j - 4);
 }
 
-/* The codes of one block of eight rows of Q4_K, or Q5_K with `five`. */
-LG_INLINE void unpack_wide_8(bool five, const uint8_t *const p[8], uint8_t *out, int half)
+/* The codes of the blocks at p[i] + at of eight rows of Q4_K, or Q5_K with `five`. */
+LG_INLINE void unpack_wide_8(bool five, const uint8_t *const p[8], size_t at, uint8_t *out, int half)
 {
     const __m512i low4 = _mm512_set1_epi8(0x0F), bit4 = _mm512_set1_epi8(0x10);
-    const size_t codes_at = five ? 48 : 16;
+    const size_t codes_at = at + (five ? 48 : 16);
     __m512i fifth[8];
 
     if (five)
-        transpose_quads(p, 16, fifth); // of which four are used
+        transpose_quads(p, at + 16, fifth); // of which four are used
     LG_UNROLL(2)
     for (int h = 0; h < 2; h++) {
         __m512i t[8];
@@ -137,19 +146,18 @@ LG_INLINE void unpack_wide(bool five, const lg_mat *w, int row, int n_rows, void
 {
     const uint8_t *p[LG_TILE_ROWS], *q[2][8];
     uint8_t *out = tile;
+    size_t at = 0;
     shares next = shares_of(&w->next, w->n_in / 256);
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
-    for (int b = 0; b < w->n_in / 256; b++, out += WIDE_BYTES) {
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 8; i++)
+            q[half][i] = p[step_row(half, i)];
+    for (int b = 0; b < w->n_in / 256; b++, out += WIDE_BYTES, at += five ? 176 : 144) {
         fetch_shares(&next, 1);
-        put_heads_of_16(p, out);
-        for (int half = 0; half < 2; half++) {
-            for (int i = 0; i < 8; i++)
-                q[half][i] = p[step_row(half, i)];
-            unpack_wide_8(five, q[half], out, half);
-        }
-        for (int i = 0; i < LG_TILE_ROWS; i++)
-            p[i] += five ? 176 : 144;
+        put_heads_of_16(p, at, out);
+        for (int half = 0; half < 2; half++)
+            unpack_wide_8(five, q[half], at, out, half);
     }
 }
 

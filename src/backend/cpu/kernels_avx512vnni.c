@@ -49,8 +49,9 @@ static void swiglu(const float *gate, const float *up, float *out, int n)
     for (int i = 0; i < n; i += 16) {
         __mmask16 some = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)0xFFFF;
 
-        _mm512_mask_storeu_ps(out + i, some,
-                              swiglu_16(_mm512_maskz_loadu_ps(some, gate + i), _mm512_maskz_loadu_ps(some, up + i)));
+        _mm512_mask_storeu_ps(
+            out + i, some,
+            swiglu_16(_mm512_maskz_loadu_ps(some, gate + i), _mm512_maskz_loadu_ps(some, up + i)));
     }
 }
 
