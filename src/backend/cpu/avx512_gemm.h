@@ -158,7 +158,8 @@ LG_INLINE __m512i scale_step(__m512i one, const int16_t *steps)
     return _mm512_madd_epi16(one, broadcast512_i32(steps));
 }
 
-/* Q6_K: tiles of avx2_k_tile.h. See gemm_sliced. */
+/* Q6_K: fields of avx2_k_tile.h. Two sub-blocks of 16 take the activations' step together. See gemm_sliced.
+ */
 LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
                             const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
@@ -170,38 +171,46 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
     for (int c = 0; c < n_cols; c++)
         q[c] = step_on(x[c], (size_t)at);
     for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES) {
-        _Alignas(32) int16_t steps[VNNI_COLS][16];
+        _Alignas(32) int32_t steps[VNNI_COLS][8];
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
         const int16_t *sums[VNNI_COLS];
 
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++) {
-            _mm256_store_si256((__m256i *)steps[c], load256(act_steps(x[c], n_in) + k0 / 16));
+            __m256i pairs = load256(act_steps(x[c], n_in) + k0 / 16);
+
+            _mm256_store_si256((__m256i *)steps[c], _mm256_srli_epi32(pairs, 16));
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
             dot[c] = zero512();
         }
-        for (int g = 0; g < 16; g++) {
-            __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)),
-                    part[VNNI_COLS];
+        for (int j = 0; j < 8; j++) {
+            const uint8_t *scales = slice + TILE_SCALES + 128 * j;
+            __m512i s[2] = {_mm512_srai_epi32(load512(scales), 16),
+                            _mm512_srai_epi32(load512(scales + 64), 16)};
+            __m512i part[2][VNNI_COLS];
 
-            if (g % 2 == 0)
-                fetch_shares(&next, 1);
-            LG_UNROLL(8)
-            for (int c = 0; c < n_cols; c++)
-                part[c] = zero512();
-            LG_UNROLL(4)
-            for (int k = 0; k < 4; k++) {
-                __m512i w = load512(slice + 64 * (4 * g + k));
-
+            fetch_shares(&next, 1);
+            LG_UNROLL(2)
+            for (int h = 0; h < 2; h++) {
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++)
-                    part[c] = dot_bytes_at(part[c], w, q[c] + 4 * k);
+                    part[h][c] = zero512();
+                LG_UNROLL(4)
+                for (int k = 4 * h; k < 4 * h + 4; k++) {
+                    __m512i w = load512(slice + 64 * (8 * j + k));
+
+                    LG_UNROLL(8)
+                    for (int c = 0; c < n_cols; c++)
+                        part[h][c] = dot_bytes_at(part[h][c], w, q[c] + 4 * k);
+                }
             }
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++) {
-                dot[c] = _mm512_add_epi32(dot[c],
-                                          _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
-                q[c] = step_on(q[c], 16);
+                __m512i sum = _mm512_add_epi32(_mm512_mullo_epi32(part[0][c], s[0]),
+                                               _mm512_mullo_epi32(part[1][c], s[1]));
+
+                dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(sum, broadcast512_i32(&steps[c][j])));
+                q[c] = step_on(q[c], 32);
             }
         }
         min_sums_vnni(slice + Q6_MINS, 8, sums, n_cols, min);
@@ -403,7 +412,7 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
 
 LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 4, 256)
-LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k, gemm_q6_k_vnni_slice, 8, 256)
+LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k_vnni, gemm_q6_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q8_0_vnni, unpack_q8_0, gemm_runs32_vnni_slice, 8, 32)
 
 #endif

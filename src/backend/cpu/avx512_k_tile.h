@@ -51,7 +51,7 @@ LG_INLINE void transpose_quads(const uint8_t *const p[8], size_t at, __m512i r[8
 }
 
 /* r[j] lane i = dword j of the 16 bytes at p[i] + at. */
-LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], size_t at, __m512i r[4])
+LG_INLINE void transpose_16_rows(const uint8_t *const p[LG_TILE_ROWS], size_t at, __m512i r[4])
 {
     __m512i t[4];
 
@@ -91,7 +91,7 @@ LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, 
                   high2 = _mm512_set1_epi8(0x30);
     __m512i h[4], scale[2], min[2];
 
-    transpose_16_heads(p, at, h);
+    transpose_16_rows(p, at, h);
     scale[0] = _mm512_and_si512(h[1], low6);
     min[0] = _mm512_and_si512(h[2], low6);
     scale[1] = or_and(_mm512_and_si512(h[3], low4), _mm512_srli_epi32(h[1], 2), high2);
@@ -169,6 +169,74 @@ static void unpack_q4_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
 static void unpack_q5_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
 {
     unpack_wide(true, w, row, n_rows, tile);
+}
+
+/* ---- Q6_K: the fields of avx2_k_tile.h, 16 rows at a time ---- */
+
+/* Byte j of each dword of v as a pair of equal int16 with its sign, times 2^(8 - shift). */
+LG_INLINE __m512i signed_pair(__m512i v, int j, int shift)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(byte_pair(v, j), 8), shift);
+}
+/* The same of bytes j and j + 1. */
+LG_INLINE __m512i signed_pair_next(__m512i v, int j, int shift)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(byte_pair_next(v, j), 8), shift);
+}
+
+/* Scales, mins and d of the blocks at p[i] + at. */
+LG_INLINE void put_tails_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, uint8_t *out)
+{
+    _Alignas(32) uint16_t d[LG_TILE_ROWS];
+    __m512i scale[4];
+
+    transpose_16_rows(p, at + 192, scale);
+    LG_UNROLL(16)
+    for (int g = 0; g < 16; g++)
+        _mm512_store_si512(out + TILE_SCALES + 64 * g, signed_pair(scale[g / 4], g % 4, 8));
+    LG_UNROLL(8)
+    for (int g = 0; g < 16; g += 2) // shifted down by 3 only: 32 times the scale
+        _mm512_store_si512(out + Q6_MINS + 32 * g, signed_pair_next(scale[g / 4], g % 4, 3));
+    LG_UNROLL(16)
+    for (int i = 0; i < LG_TILE_ROWS; i++)
+        d[i] = (uint16_t)get16(p[i] + at + 208);
+    _mm512_store_ps(out + Q6_D, _mm512_cvtph_ps(load256(d)));
+}
+
+static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
+{
+    const __m512i low4 = _mm512_set1_epi8(0x0F), bits = _mm512_set1_epi8(0x30);
+    const uint8_t *p[LG_TILE_ROWS];
+    uint8_t *out = tile;
+    size_t at = 0;
+    shares next = shares_of(&w->next, w->n_in / 256);
+
+    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    for (int b = 0; b < w->n_in / 256; b++, out += Q6_BYTES, at += 210) {
+        fetch_shares(&next, 1);
+        put_tails_of_16(p, at, out);
+        for (int part = 0; part < 4; part++) { // 16 codes of each of four sub-blocks of 32
+            size_t h = (size_t)part / 2, sixteen = 16 * ((size_t)part % 2);
+            uint8_t *to = out + 64 * (32 * h + sixteen / 4);
+            __m512i x[4], y[4], f[4];
+
+            transpose_16_rows(p, at + 64 * h + sixteen, x);
+            transpose_16_rows(p, at + 64 * h + sixteen + 32, y);
+            transpose_16_rows(p, at + 128 + 32 * h + sixteen, f);
+            LG_UNROLL(4)
+            for (int i = 0; i < 4; i++, to += 64) {
+                __m512i x4 = _mm512_srli_epi16(x[i], 4), y4 = _mm512_srli_epi16(y[i], 4);
+
+                _mm512_store_si512(to,
+                                   or_and(_mm512_and_si512(x[i], low4), _mm512_slli_epi16(f[i], 4), bits));
+                _mm512_store_si512(to + 64 * 8,
+                                   or_and(_mm512_and_si512(y[i], low4), _mm512_slli_epi16(f[i], 2), bits));
+                _mm512_store_si512(to + 64 * 16, or_and(_mm512_and_si512(x4, low4), f[i], bits));
+                _mm512_store_si512(to + 64 * 24,
+                                   or_and(_mm512_and_si512(y4, low4), _mm512_srli_epi16(f[i], 2), bits));
+            }
+        }
+    }
 }
 
 #endif

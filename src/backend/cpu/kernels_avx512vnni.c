@@ -112,6 +112,7 @@ void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
     k->type[LG_Q4_K].gemm = gemm_q4_k_vnni;
     k->type[LG_Q5_K].unpack = unpack_q5_k_vnni;
     k->type[LG_Q5_K].gemm = gemm_q5_k_vnni;
+    k->type[LG_Q6_K].unpack = unpack_q6_k_vnni;
     k->type[LG_Q6_K].gemm = gemm_q6_k_vnni;
     k->type[LG_Q2_K].gemm = gemm_signed_k_min_vnni;
     k->type[LG_Q3_K].gemm = gemm_signed_k_vnni;
