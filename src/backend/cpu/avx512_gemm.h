@@ -3,7 +3,7 @@
  *
  * One vpdpbusd multiplies 64 codes of a tile by activations of a column, broadcast from memory. Two of them
  * start each cycle and take five, and what is not one of them takes a turn away: so eight columns are summed
- * at a time, and what a sub-block costs beside its products counts (docs/decisions/0240). All integers are
+ * at a time, and what a sub-block costs beside its products counts (docs/decisions/0241). All integers are
  * exact, and lanes are rows, so the f32 operations of a row are those of kernels.h in their order.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMM_H
@@ -392,6 +392,7 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
     size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
     shares next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
 
+    next.near = !w->to_l2; // Zen 5: docs/decisions/0249
     start_group(x, idx, 0, n_cols, a, acc, y, y_stride);
     for (int at = 0; at < w->n_in; at += LG_SLICE) {
         int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;

@@ -1,10 +1,10 @@
 /*
- * backend/cpu/avx512_k_tile: tiles of Q4_K and Q5_K for the AVX-512 VNNI gemm.
+ * backend/cpu/avx512_k_tile: tiles of Q4_K, Q5_K and Q6_K for the AVX-512 VNNI gemm.
  *
- * Fields and sizes are those of avx2_k_tile.h; only the codes lie differently. A step is 8 consecutive codes
- * of 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations serves both, and the
- * two int32 that a row has in each can be packed to a pair of int16 beside each other. The halves hold rows
- * 0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15: packed, that is the order of the rows.
+ * Fields and sizes are those of avx2_k_tile.h; only the codes of Q4_K and Q5_K lie differently. A step is 8
+ * consecutive codes of 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations
+ * serves both, and the two int32 that a row has in each can be packed to a pair of int16 beside each other.
+ * The halves hold rows 0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15: packed, that is the order of the rows.
  *
  * Rows become lanes by 8 x 8 transposes of quadwords while the codes are still packed.
  */
@@ -56,8 +56,12 @@ LG_INLINE void transpose_16_rows(const uint8_t *const p[LG_TILE_ROWS], size_t at
     __m512i t[4];
 
     LG_UNROLL(4)
-    for (int i = 0; i < 4; i++) // rows i, 4 + i, 8 + i, 12 + i
-        t[i] = two_256(two_halves(p[i] + at, p[4 + i] + at), two_halves(p[8 + i] + at, p[12 + i] + at));
+    for (int i = 0; i < 4; i++) { // rows i, 4 + i, 8 + i, 12 + i
+        t[i] = _mm512_castsi128_si512(load128(p[i] + at));
+        t[i] = _mm512_mask_broadcast_i32x4(t[i], 0x00F0, load128(p[4 + i] + at));
+        t[i] = _mm512_mask_broadcast_i32x4(t[i], 0x0F00, load128(p[8 + i] + at));
+        t[i] = _mm512_mask_broadcast_i32x4(t[i], 0xF000, load128(p[12 + i] + at));
+    }
     __m512i a = _mm512_unpacklo_epi32(t[0], t[1]), b = _mm512_unpackhi_epi32(t[0], t[1]);
     __m512i c = _mm512_unpacklo_epi32(t[2], t[3]), d = _mm512_unpackhi_epi32(t[2], t[3]);
     r[0] = _mm512_unpacklo_epi64(a, c);

@@ -1,10 +1,9 @@
 /*
  * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): SwiGLU, probes and the table
- * entries.
- * The products are in avx512_*.h.
+ * entries. The products are in avx512_*.h.
  *
- * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, and
- * unpack of all but Q4_K and Q5_K, whose tiles differ. The bits are the same at every level (kernels.h).
+ * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, and unpack
+ * of all but Q4_K, Q5_K (whose tiles differ) and Q6_K. The bits are the same at every level (kernels.h).
  */
 #include "backend/cpu/avx512_float.h"
 #include "backend/cpu/avx512_gemm.h"
