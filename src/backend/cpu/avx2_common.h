@@ -188,17 +188,18 @@ LG_INLINE void fetch_on(stream *s, int bytes)
     pass_on(s, bytes);
 }
 
-/* A span that is fetched into L2 beside other work, evenly: processors have some sixteen misses of a core on
- * their way at once, and what asks for more of them waits. Whole lines a step, so that the loop's length is
- * the same until the end; the span may be done before the work is. */
+/* A span that is fetched into L2, or into L1 if it is `near`, beside other work, evenly: processors have some
+ * sixteen misses of a core on their way at once, and what asks for more of them waits. Whole lines a step, so
+ * that the loop's length is the same until the end; the span may be done before the work is. */
 typedef struct shares {
     const uint8_t *at, *end;
     size_t each; /* bytes of a step, a multiple of 64 */
+    bool near;
 } shares;
 
 LG_INLINE shares shares_of(const lg_span *s, int n)
 {
-    return (shares){s->p, s->p + s->bytes, (s->bytes / (size_t)n + 64) / 64 * 64};
+    return (shares){s->p, s->p + s->bytes, (s->bytes / (size_t)n + 64) / 64 * 64, false};
 }
 
 /* n steps. */
@@ -207,8 +208,12 @@ LG_INLINE void fetch_shares(shares *s, int n)
     size_t left = s->at < s->end ? (size_t)(s->end - s->at) : 0, bytes = (size_t)n * s->each;
     const uint8_t *stop = s->at + (bytes < left ? bytes : left);
 
-    for (; s->at < stop; s->at += 64)
-        _mm_prefetch((const char *)s->at, _MM_HINT_T1);
+    if (s->near)
+        for (; s->at < stop; s->at += 64)
+            _mm_prefetch((const char *)s->at, _MM_HINT_T0);
+    else
+        for (; s->at < stop; s->at += 64)
+            _mm_prefetch((const char *)s->at, _MM_HINT_T1);
 }
 
 /*

@@ -3,7 +3,7 @@
  *
  * One vpdpbusd multiplies 64 codes of a tile by activations of a column, broadcast from memory. Two of them
  * start each cycle and take five, and what is not one of them takes a turn away: so eight columns are summed
- * at a time, and what a sub-block costs beside its products counts (docs/decisions/0240). All integers are
+ * at a time, and what a sub-block costs beside its products counts (docs/decisions/0241). All integers are
  * exact, and lanes are rows, so the f32 operations of a row are those of kernels.h in their order.
  */
 #ifndef LG_BACKEND_CPU_AVX512_GEMM_H
@@ -61,6 +61,15 @@ LG_INLINE __m512 add_block_vnni(const uint8_t *d, float da, __m512i v, bool minu
     return minus ? _mm512_fnmadd_ps(s, f, acc) : _mm512_fmadd_ps(s, f, acc);
 }
 
+/* Sums of 16 activations, 16 of them, to eight of 32, beside the multipliers: the upper half of an int32
+ * added to its lower one. */
+LG_INLINE __m128i sums_of_32_vnni(const void *sums)
+{
+    __m256i s = load256(sums);
+
+    return _mm256_cvtepi32_epi16(_mm256_add_epi16(s, _mm256_srli_epi32(s, 16)));
+}
+
 /* Q4_K, and Q5_K with `five`: tiles of avx512_k_tile.h. The two sums that a row has of 16 codes (Q5_K: 8) fit
  * int16, so one instruction packs those of all 16 rows and one multiplies them by the scale and adds. See
  * gemm_sliced. */
@@ -80,10 +89,13 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
     size_t scale = lg_act_scales_at(n_in) + (size_t)at / 64 - (size_t)at;
     for (int k0 = 0; k0 < n; k0 += 256, slice += WIDE_BYTES, sums += 32, steps += 32, scale += 4) {
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
+        _Alignas(16) int16_t sums32[VNNI_COLS][8];
 
         LG_UNROLL(8)
-        for (int c = 0; c < n_cols; c++)
+        for (int c = 0; c < n_cols; c++) {
+            _mm_store_si128((__m128i *)sums32[c], sums_of_32_vnni(q[c] + sums));
             dot[c] = zero512();
+        }
         for (int j = 0; j < 8; j++) {
             __m512i s = load512(slice + TILE_SCALES + 64 * j);
 
@@ -119,13 +131,13 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
             min[c] = zero512();
-        LG_UNROLL(8)
-        for (int j = 0; j < 8; j++) {
+        LG_UNROLL(4)
+        for (int j = 0; j < 4; j++) {
             __m512i m = load512(slice + WIDE_MINS + 64 * j);
 
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++)
-                min[c] = dot_words_at(min[c], m, q[c] + sums + 4 * j);
+                min[c] = dot_words_at(min[c], m, sums32[c] + 2 * j);
         }
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++) {
@@ -146,7 +158,8 @@ LG_INLINE __m512i scale_step(__m512i one, const int16_t *steps)
     return _mm512_madd_epi16(one, broadcast512_i32(steps));
 }
 
-/* Q6_K: tiles of avx2_k_tile.h. See gemm_sliced. */
+/* Q6_K: fields of avx2_k_tile.h. Two sub-blocks of 16 take the activations' step together. See gemm_sliced.
+ */
 LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at, int n,
                             const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
@@ -158,38 +171,46 @@ LG_INLINE void q6_cols_vnni(int variant, const uint8_t *slice, int n_in, int at,
     for (int c = 0; c < n_cols; c++)
         q[c] = step_on(x[c], (size_t)at);
     for (int k0 = at; k0 < at + n; k0 += 256, slice += Q6_BYTES) {
-        _Alignas(32) int16_t steps[VNNI_COLS][16];
+        _Alignas(32) int32_t steps[VNNI_COLS][8];
         __m512i dot[VNNI_COLS], min[VNNI_COLS];
         const int16_t *sums[VNNI_COLS];
 
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++) {
-            _mm256_store_si256((__m256i *)steps[c], load256(act_steps(x[c], n_in) + k0 / 16));
+            __m256i pairs = load256(act_steps(x[c], n_in) + k0 / 16);
+
+            _mm256_store_si256((__m256i *)steps[c], _mm256_srli_epi32(pairs, 16));
             sums[c] = act_sums(x[c], n_in) + k0 / 16;
             dot[c] = zero512();
         }
-        for (int g = 0; g < 16; g++) {
-            __m512i s = _mm512_maskz_mov_epi16(0x55555555, load512(slice + TILE_SCALES + 64 * g)),
-                    part[VNNI_COLS];
+        for (int j = 0; j < 8; j++) {
+            const uint8_t *scales = slice + TILE_SCALES + 128 * j;
+            __m512i s[2] = {_mm512_srai_epi32(load512(scales), 16),
+                            _mm512_srai_epi32(load512(scales + 64), 16)};
+            __m512i part[2][VNNI_COLS];
 
-            if (g % 2 == 0)
-                fetch_shares(&next, 1);
-            LG_UNROLL(8)
-            for (int c = 0; c < n_cols; c++)
-                part[c] = zero512();
-            LG_UNROLL(4)
-            for (int k = 0; k < 4; k++) {
-                __m512i w = load512(slice + 64 * (4 * g + k));
-
+            fetch_shares(&next, 1);
+            LG_UNROLL(2)
+            for (int h = 0; h < 2; h++) {
                 LG_UNROLL(8)
                 for (int c = 0; c < n_cols; c++)
-                    part[c] = dot_bytes_at(part[c], w, q[c] + 4 * k);
+                    part[h][c] = zero512();
+                LG_UNROLL(4)
+                for (int k = 4 * h; k < 4 * h + 4; k++) {
+                    __m512i w = load512(slice + 64 * (8 * j + k));
+
+                    LG_UNROLL(8)
+                    for (int c = 0; c < n_cols; c++)
+                        part[h][c] = dot_bytes_at(part[h][c], w, q[c] + 4 * k);
+                }
             }
             LG_UNROLL(8)
             for (int c = 0; c < n_cols; c++) {
-                dot[c] = _mm512_add_epi32(dot[c],
-                                          _mm512_mullo_epi32(part[c], scale_step(s, steps[c] + g / 2 * 2)));
-                q[c] = step_on(q[c], 16);
+                __m512i sum = _mm512_add_epi32(_mm512_mullo_epi32(part[0][c], s[0]),
+                                               _mm512_mullo_epi32(part[1][c], s[1]));
+
+                dot[c] = _mm512_add_epi32(dot[c], _mm512_mullo_epi32(sum, broadcast512_i32(&steps[c][j])));
+                q[c] = step_on(q[c], 32);
             }
         }
         min_sums_vnni(slice + Q6_MINS, 8, sums, n_cols, min);
@@ -371,6 +392,7 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
     size_t unit_bytes = w->row_bytes / (size_t)(w->n_in / unit);
     shares next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, width));
 
+    next.near = !w->to_l2; // Zen 5: docs/decisions/0249
     start_group(x, idx, 0, n_cols, a, acc, y, y_stride);
     for (int at = 0; at < w->n_in; at += LG_SLICE) {
         int n = w->n_in - at < LG_SLICE ? w->n_in - at : LG_SLICE;
@@ -391,7 +413,7 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
 
 LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 4, 256)
-LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k, gemm_q6_k_vnni_slice, 8, 256)
+LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k_vnni, gemm_q6_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q8_0_vnni, unpack_q8_0, gemm_runs32_vnni_slice, 8, 32)
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * backend/cpu/avx512_k_tile: tiles of Q4_K and Q5_K for the AVX-512 VNNI gemm.
+ * backend/cpu/avx512_k_tile: tiles of Q4_K, Q5_K and Q6_K for the AVX-512 VNNI gemm.
  *
- * Fields and sizes are those of avx2_k_tile.h; only the codes lie differently. A step is 8 consecutive codes
- * of 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations serves both, and the
- * two int32 that a row has in each can be packed to a pair of int16 beside each other. The halves hold rows
- * 0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15: packed, that is the order of the rows.
+ * Fields and sizes are those of avx2_k_tile.h; only the codes of Q4_K and Q5_K lie differently. A step is 8
+ * consecutive codes of 16 rows in two zmm, 8 codes of 8 rows each, so that one broadcast of 8 activations
+ * serves both, and the two int32 that a row has in each can be packed to a pair of int16 beside each other.
+ * The halves hold rows 0 1 4 5 8 9 12 13 and 2 3 6 7 10 11 14 15: packed, that is the order of the rows.
  *
  * Rows become lanes by 8 x 8 transposes of quadwords while the codes are still packed.
  */
@@ -15,7 +15,7 @@
 
 enum {
     WIDE_MINS = TILE_SCALES + 8 * 64,
-    WIDE_D = WIDE_MINS + 8 * 64,
+    WIDE_D = WIDE_MINS + 4 * 64,
     WIDE_DMIN = WIDE_D + 64,
     WIDE_BYTES = WIDE_DMIN + 64,
 };
@@ -26,39 +26,42 @@ LG_INLINE int step_row(int half, int i)
     return 4 * (i / 2) + 2 * half + i % 2;
 }
 
-/* r[j] lane i = quadword j of the 64 bytes at p[i] + at. */
+/* r[j] lane i = quadword j of the 64 bytes at p[i] + at. Rows i and 4 + i share a register from the start, 32
+ * bytes of each: two thirds of the shuffles that whole lines would take, and fewer loads that touch two. */
 LG_INLINE void transpose_quads(const uint8_t *const p[8], size_t at, __m512i r[8])
 {
-    __m512i u[8];
+    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13),
+                  high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
 
-    LG_UNROLL(4)
-    for (int i = 0; i < 8; i += 2) { // quadwords 0 2 4 6 of two rows, and 1 3 5 7
-        __m512i a = load512_once(p[i] + at), b = load512_once(p[i + 1] + at);
-
-        u[i / 2] = _mm512_unpacklo_epi64(a, b);
-        u[4 + i / 2] = _mm512_unpackhi_epi64(a, b);
-    }
     LG_UNROLL(2)
-    for (int odd = 0; odd < 2; odd++) {
-        const __m512i *v = u + 4 * odd;
-        __m512i a = _mm512_shuffle_i64x2(v[0], v[1], 0x44), b = _mm512_shuffle_i64x2(v[2], v[3], 0x44);
-        __m512i c = _mm512_shuffle_i64x2(v[0], v[1], 0xEE), d = _mm512_shuffle_i64x2(v[2], v[3], 0xEE);
+    for (int h = 0; h < 2; h++, at += 32, r += 4) {
+        __m512i t[4];
 
-        r[odd] = _mm512_shuffle_i64x2(a, b, 0x88);
-        r[2 + odd] = _mm512_shuffle_i64x2(a, b, 0xDD);
-        r[4 + odd] = _mm512_shuffle_i64x2(c, d, 0x88);
-        r[6 + odd] = _mm512_shuffle_i64x2(c, d, 0xDD);
+        LG_UNROLL(4)
+        for (int i = 0; i < 4; i++)
+            t[i] = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load256(p[i] + at)), 0xF0,
+                                               load256(p[4 + i] + at));
+        __m512i even01 = _mm512_unpacklo_epi64(t[0], t[1]), even23 = _mm512_unpacklo_epi64(t[2], t[3]);
+        __m512i odd01 = _mm512_unpackhi_epi64(t[0], t[1]), odd23 = _mm512_unpackhi_epi64(t[2], t[3]);
+        r[0] = _mm512_permutex2var_epi64(even01, low, even23);
+        r[1] = _mm512_permutex2var_epi64(odd01, low, odd23);
+        r[2] = _mm512_permutex2var_epi64(even01, high, even23);
+        r[3] = _mm512_permutex2var_epi64(odd01, high, odd23);
     }
 }
 
-/* r[j] lane i = dword j of the 16 bytes at p[i]. */
-LG_INLINE void transpose_16_heads(const uint8_t *const p[LG_TILE_ROWS], __m512i r[4])
+/* r[j] lane i = dword j of the 16 bytes at p[i] + at. */
+LG_INLINE void transpose_16_rows(const uint8_t *const p[LG_TILE_ROWS], size_t at, __m512i r[4])
 {
     __m512i t[4];
 
     LG_UNROLL(4)
-    for (int i = 0; i < 4; i++) // rows i, 4 + i, 8 + i, 12 + i
-        t[i] = two_256(two_halves(p[i], p[4 + i]), two_halves(p[8 + i], p[12 + i]));
+    for (int i = 0; i < 4; i++) { // rows i, 4 + i, 8 + i, 12 + i
+        t[i] = _mm512_castsi128_si512(load128(p[i] + at));
+        t[i] = _mm512_mask_broadcast_i32x4(t[i], 0x00F0, load128(p[4 + i] + at));
+        t[i] = _mm512_mask_broadcast_i32x4(t[i], 0x0F00, load128(p[8 + i] + at));
+        t[i] = _mm512_mask_broadcast_i32x4(t[i], 0xF000, load128(p[12 + i] + at));
+    }
     __m512i a = _mm512_unpacklo_epi32(t[0], t[1]), b = _mm512_unpackhi_epi32(t[0], t[1]);
     __m512i c = _mm512_unpacklo_epi32(t[2], t[3]), d = _mm512_unpackhi_epi32(t[2], t[3]);
     r[0] = _mm512_unpacklo_epi64(a, c);
@@ -76,23 +79,33 @@ LG_INLINE __m512i byte_pair(__m512i v, int j)
     return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((j << 16) | j | (int)0x80008000u)));
 }
 
+/* Bytes j and j + 1 of each dword of v as int16. */
+LG_INLINE __m512i byte_pair_next(__m512i v, int j)
+{
+    const __m512i lane =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 1, 0, 4, 0, 5, 0, 8, 0, 9, 0, 12, 0, 13, 0));
+
+    return _mm512_shuffle_epi8(v, _mm512_add_epi8(lane, _mm512_set1_epi32((j << 16) | j | (int)0x80008000u)));
+}
+
 /* Scales, mins, d and dmin of 16 rows. */
-LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], uint8_t *out)
+LG_INLINE void put_heads_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, uint8_t *out)
 {
     const __m512i low6 = _mm512_set1_epi8(0x3F), low4 = _mm512_set1_epi8(0x0F),
                   high2 = _mm512_set1_epi8(0x30);
     __m512i h[4], scale[2], min[2];
 
-    transpose_16_heads(p, h);
+    transpose_16_rows(p, at, h);
     scale[0] = _mm512_and_si512(h[1], low6);
     min[0] = _mm512_and_si512(h[2], low6);
     scale[1] = or_and(_mm512_and_si512(h[3], low4), _mm512_srli_epi32(h[1], 2), high2);
     min[1] = or_and(_mm512_and_si512(_mm512_srli_epi32(h[3], 4), low4), _mm512_srli_epi32(h[2], 2), high2);
     LG_UNROLL(8)
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < 8; j++)
         _mm512_store_si512(out + TILE_SCALES + 64 * j, byte_pair(scale[j / 4], j % 4));
-        _mm512_store_si512(out + WIDE_MINS + 64 * j, byte_pair(min[j / 4], j % 4));
-    }
+    LG_UNROLL(4)
+    for (int j = 0; j < 4; j++)
+        _mm512_store_si512(out + WIDE_MINS + 64 * j, byte_pair_next(min[j / 2], j % 2 * 2));
     _mm512_store_ps(out + WIDE_D, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(h[0])));
     _mm512_store_ps(out + WIDE_DMIN, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(h[0], 16))));
 }
@@ -103,15 +116,15 @@ LG_INLINE __m512i bit_to_4(__m512i v, int j)
     return j < 4 ? _mm512_slli_epi16(v, 4 - j) : _mm512_srli_epi16(v, j - 4);
 }
 
-/* The codes of one block of eight rows of Q4_K, or Q5_K with `five`. */
-LG_INLINE void unpack_wide_8(bool five, const uint8_t *const p[8], uint8_t *out, int half)
+/* The codes of the blocks at p[i] + at of eight rows of Q4_K, or Q5_K with `five`. */
+LG_INLINE void unpack_wide_8(bool five, const uint8_t *const p[8], size_t at, uint8_t *out, int half)
 {
     const __m512i low4 = _mm512_set1_epi8(0x0F), bit4 = _mm512_set1_epi8(0x10);
-    const size_t codes_at = five ? 48 : 16;
+    const size_t codes_at = at + (five ? 48 : 16);
     __m512i fifth[8];
 
     if (five)
-        transpose_quads(p, 16, fifth); // of which four are used
+        transpose_quads(p, at + 16, fifth); // of which four are used
     LG_UNROLL(2)
     for (int h = 0; h < 2; h++) {
         __m512i t[8];
@@ -137,19 +150,18 @@ LG_INLINE void unpack_wide(bool five, const lg_mat *w, int row, int n_rows, void
 {
     const uint8_t *p[LG_TILE_ROWS], *q[2][8];
     uint8_t *out = tile;
+    size_t at = 0;
     shares next = shares_of(&w->next, w->n_in / 256);
 
     row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
-    for (int b = 0; b < w->n_in / 256; b++, out += WIDE_BYTES) {
+    for (int half = 0; half < 2; half++)
+        for (int i = 0; i < 8; i++)
+            q[half][i] = p[step_row(half, i)];
+    for (int b = 0; b < w->n_in / 256; b++, out += WIDE_BYTES, at += five ? 176 : 144) {
         fetch_shares(&next, 1);
-        put_heads_of_16(p, out);
-        for (int half = 0; half < 2; half++) {
-            for (int i = 0; i < 8; i++)
-                q[half][i] = p[step_row(half, i)];
-            unpack_wide_8(five, q[half], out, half);
-        }
-        for (int i = 0; i < LG_TILE_ROWS; i++)
-            p[i] += five ? 176 : 144;
+        put_heads_of_16(p, at, out);
+        for (int half = 0; half < 2; half++)
+            unpack_wide_8(five, q[half], at, out, half);
     }
 }
 
@@ -161,6 +173,74 @@ static void unpack_q4_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
 static void unpack_q5_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
 {
     unpack_wide(true, w, row, n_rows, tile);
+}
+
+/* ---- Q6_K: the fields of avx2_k_tile.h, 16 rows at a time ---- */
+
+/* Byte j of each dword of v as a pair of equal int16 with its sign, times 2^(8 - shift). */
+LG_INLINE __m512i signed_pair(__m512i v, int j, int shift)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(byte_pair(v, j), 8), shift);
+}
+/* The same of bytes j and j + 1. */
+LG_INLINE __m512i signed_pair_next(__m512i v, int j, int shift)
+{
+    return _mm512_srai_epi16(_mm512_slli_epi16(byte_pair_next(v, j), 8), shift);
+}
+
+/* Scales, mins and d of the blocks at p[i] + at. */
+LG_INLINE void put_tails_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, uint8_t *out)
+{
+    _Alignas(32) uint16_t d[LG_TILE_ROWS];
+    __m512i scale[4];
+
+    transpose_16_rows(p, at + 192, scale);
+    LG_UNROLL(16)
+    for (int g = 0; g < 16; g++)
+        _mm512_store_si512(out + TILE_SCALES + 64 * g, signed_pair(scale[g / 4], g % 4, 8));
+    LG_UNROLL(8)
+    for (int g = 0; g < 16; g += 2) // shifted down by 3 only: 32 times the scale
+        _mm512_store_si512(out + Q6_MINS + 32 * g, signed_pair_next(scale[g / 4], g % 4, 3));
+    LG_UNROLL(16)
+    for (int i = 0; i < LG_TILE_ROWS; i++)
+        d[i] = (uint16_t)get16(p[i] + at + 208);
+    _mm512_store_ps(out + Q6_D, _mm512_cvtph_ps(load256(d)));
+}
+
+static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
+{
+    const __m512i low4 = _mm512_set1_epi8(0x0F), bits = _mm512_set1_epi8(0x30);
+    const uint8_t *p[LG_TILE_ROWS];
+    uint8_t *out = tile;
+    size_t at = 0;
+    shares next = shares_of(&w->next, w->n_in / 256);
+
+    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    for (int b = 0; b < w->n_in / 256; b++, out += Q6_BYTES, at += 210) {
+        fetch_shares(&next, 1);
+        put_tails_of_16(p, at, out);
+        for (int part = 0; part < 4; part++) { // 16 codes of each of four sub-blocks of 32
+            size_t h = (size_t)part / 2, sixteen = 16 * ((size_t)part % 2);
+            uint8_t *to = out + 64 * (32 * h + sixteen / 4);
+            __m512i x[4], y[4], f[4];
+
+            transpose_16_rows(p, at + 64 * h + sixteen, x);
+            transpose_16_rows(p, at + 64 * h + sixteen + 32, y);
+            transpose_16_rows(p, at + 128 + 32 * h + sixteen, f);
+            LG_UNROLL(4)
+            for (int i = 0; i < 4; i++, to += 64) {
+                __m512i x4 = _mm512_srli_epi16(x[i], 4), y4 = _mm512_srli_epi16(y[i], 4);
+
+                _mm512_store_si512(to,
+                                   or_and(_mm512_and_si512(x[i], low4), _mm512_slli_epi16(f[i], 4), bits));
+                _mm512_store_si512(to + 64 * 8,
+                                   or_and(_mm512_and_si512(y[i], low4), _mm512_slli_epi16(f[i], 2), bits));
+                _mm512_store_si512(to + 64 * 16, or_and(_mm512_and_si512(x4, low4), f[i], bits));
+                _mm512_store_si512(to + 64 * 24,
+                                   or_and(_mm512_and_si512(y4, low4), _mm512_srli_epi16(f[i], 2), bits));
+            }
+        }
+    }
 }
 
 #endif

@@ -1,14 +1,58 @@
 /*
- * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): probes and the table entries.
- * The products are in avx512_*.h.
+ * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): SwiGLU, probes and the table
+ * entries. The products are in avx512_*.h.
  *
- * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, SwiGLU, and
- * unpack of all but Q4_K and Q5_K, whose tiles differ. The bits are the same at every level (kernels.h).
+ * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, and unpack
+ * of all but Q4_K, Q5_K (whose tiles differ) and Q6_K. The bits are the same at every level (kernels.h).
  */
 #include "backend/cpu/avx512_float.h"
 #include "backend/cpu/avx512_gemm.h"
 #include "backend/cpu/avx512_gemv.h"
 #include "backend/cpu/avx512_gemv_k.h"
+
+/* ---- SwiGLU ---- */
+
+// The AVX2 level's arithmetic on 16 lanes.
+LG_INLINE __m512 exp_not_positive(__m512 x)
+{
+    const __m512 least = _mm512_set1_ps(-87.0f);
+    __mmask16 inside = _mm512_cmp_ps_mask(x, least, _CMP_NLT_UQ); // true for NaN, which then goes through
+    __m512 from = _mm512_max_ps(least, x);
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(from, _mm512_set1_ps(1.44269504f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), from);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.0f / 5040);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 720));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 120));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    __m512i two_n = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23);
+    return _mm512_maskz_mul_ps(inside, p, _mm512_castsi512_ps(two_n));
+}
+
+LG_INLINE __m512 swiglu_16(__m512 g, __m512 u)
+{
+    const __m512 one = _mm512_set1_ps(1.0f);
+    __m512 e = exp_not_positive(_mm512_or_ps(g, _mm512_set1_ps(-0.0f)));
+    __m512 top = _mm512_mask_mov_ps(one, _mm512_movepi32_mask(_mm512_castps_si512(g)), e); // e where negative
+
+    return _mm512_mul_ps(_mm512_mul_ps(g, _mm512_div_ps(top, _mm512_add_ps(one, e))), u);
+}
+
+static void swiglu(const float *gate, const float *up, float *out, int n)
+{
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 some = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)0xFFFF;
+
+        _mm512_mask_storeu_ps(
+            out + i, some,
+            swiglu_16(_mm512_maskz_loadu_ps(some, gate + i), _mm512_maskz_loadu_ps(some, up + i)));
+    }
+}
 
 /* ---- probes ---- */
 
@@ -67,6 +111,7 @@ void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
     k->type[LG_Q4_K].gemm = gemm_q4_k_vnni;
     k->type[LG_Q5_K].unpack = unpack_q5_k_vnni;
     k->type[LG_Q5_K].gemm = gemm_q5_k_vnni;
+    k->type[LG_Q6_K].unpack = unpack_q6_k_vnni;
     k->type[LG_Q6_K].gemm = gemm_q6_k_vnni;
     k->type[LG_Q2_K].gemm = gemm_signed_k_min_vnni;
     k->type[LG_Q3_K].gemm = gemm_signed_k_vnni;
@@ -79,6 +124,7 @@ void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
     k->type[LG_Q4_K].gemv = gemv_q4_k_vnni;
     k->type[LG_Q5_K].gemv = gemv_q5_k_vnni;
     k->type[LG_Q6_K].gemv = gemv_q6_k_vnni;
+    k->swiglu = swiglu;
     k->probe_read = probe_read;
     k->probe_int8 = probe_int8;
 }

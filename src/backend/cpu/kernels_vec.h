@@ -39,7 +39,8 @@ typedef struct lg_vec_kernels {
     float (*max)(const float *x, int n);                 /* n >= 1; a NaN is passed over or is the result */
     float (*exp_sum)(float *x, int n, float max);        /* x = exp(x - max), x <= max; returns the sum */
     float (*exp_sum_of)(const float *x, int n, float max); /* the sum alone, x untouched */
-    void (*axpby)(float *y, float a, const float *x, float b, int n); /* y = a y + b x */
+    /* y = a y + b x, b x rounded first: with a = 1 the bits of a multiplication and an addition */
+    void (*axpby)(float *y, float a, const float *x, float b, int n);
     void (*add)(float *y, const float *x, int n);                     /* y += x */
 
     void (*rmsnorm)(float *out, const float *x, const float *w, int n, float eps); /* out may be x */

@@ -482,6 +482,11 @@ static void load_queries(const attn_job *j, const desk *d, const tile *t)
 
     for (int i = 0; i < t->n; i++) {
         const float *src = lg_cpu_row(&j->a->q, t->r0 + i) + (size_t)t->head * (size_t)n;
+        const float *after = i + 1 < t->n ? src + j->a->q.stride : src;
+
+        // rows are far apart, so nothing else would have asked for them
+        for (int x = 0; x < n; x += 16)
+            __builtin_prefetch(after + x);
         for (int x = 0; x < n; x++)
             d->q[(size_t)i * (size_t)n + (size_t)x] = src[x] * scale;
     }

@@ -248,10 +248,8 @@ static void add_experts(const moe_job *j, int col, const float *down, size_t str
     for (int r = 0; r < j->k; r++) {
         size_t at = (size_t)col * (size_t)j->k + (size_t)r;
         const float *y = down + (size_t)j->entry[at] * stride;
-        float w = j->a->routes.w[at];
 
-        for (int i = 0; i < n; i++)
-            out[i] += w * y[i];
+        j->c->k.vec.axpby(out, 1.0f, y, j->a->routes.w[at], n); // out + w * y, each rounded
     }
 }
 
