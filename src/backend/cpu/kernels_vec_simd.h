@@ -5,16 +5,22 @@
  * The includer defines, before the include:
  *   VL, vf                 lanes (4, 8 or 16) and the vector type
  *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors
- * in pv VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again:
- * VEC_Q or 3
- *   VEC_FETCHES, vec_rows_ahead[]   how often what follows is asked for, and how many rows before its turn:
- * some processors drop what they have no room for among their misses VEC_FAR                how many of
- * these, from the first, go to L2, the others to L1 v_zero v_set1 v_load v_store v_load_f16 v_store_f16
- * v_load_i8   (unaligned memory) v_add v_sub v_mul v_fma(a, b, c) = a b + c, v_fnma(a, b, c) = c - a b
- * v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise v_exp2i(n)             2^n for
- * integral n in [-127, 128); 2^-127 is 0 v_round to the nearest integer v_sum4(a, b, c, d, out)  four lane
- * sums to out[4]; the order of a sum's terms is the same for all four v_sum22(a, b, c, d, p, q)  the same
- * sums to p[2] and q[2] f16_scalar(h)          one f16 to float
+ *                          in pv
+ *   VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again: VEC_Q
+ *                          or 3
+ *   VEC_FETCHES,           how often what follows is asked for, and how many rows before its turn each time:
+ *   vec_rows_ahead[]       some processors drop what they have no room for among their misses
+ *   VEC_FAR                how many of these, from the first, go to L2; the others to L1
+ *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8       (unaligned memory)
+ *   v_add v_sub v_mul      a + b, a - b, a b
+ *   v_fma(a, b, c)         a b + c; v_fnma: c - a b
+ *   v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise
+ *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
+ *   v_round                to the nearest integer
+ *   v_sum4(a, b, c, d, out)            four lane sums to out[4]; the order of a sum's terms is the same for
+ *                                      all four
+ *   v_sum22(a, b, c, d, p, q)          the same sums to p[2] and q[2]
+ *   f16_scalar(h)          one f16 to float
  *
  * Surprise: blocks of every size run the same sequence of operations per result, which is what makes results
  * independent of the blocking (see kernels_vec.h). A change here must keep that.
