@@ -199,7 +199,7 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
 {
     size_t elem = f16 ? sizeof(uint16_t) : sizeof(float), step = (size_t)nd * VL * elem;
     size_t row_bytes = (size_t)dim * elem;
-    const char *ahead[VEC_FETCHES];
+    const char *ahead[VEC_FETCHES] = {NULL};
     vf sum[VEC_Q][4];
 
     acc += dim0;
