@@ -98,7 +98,8 @@ typedef struct lg_cu {
     lg_cu_acts acts, mid;   /* inputs of products; of the down products */
     float *mid_f32;         /* the same, for float weights */
     float *route_logits;    /* [rows][experts] */
-    uint32_t *route_keys;   /* [up to LG_CU_EXACT_ROWS rows][experts]: see moe_one.cu, route_few.cu */
+    /* [up to LG_CU_CODE_ROWS rows][experts]: moe_one.cu, route_few.cu, route_many.cu */
+    uint32_t *route_keys;
     int32_t *entry;         /* [rows * k]: entries sorted by expert */
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
