@@ -3,7 +3,7 @@
  * rows.
  *
  * The first `lead` positions of a window case that begins far up are zeros: what lies before them is in no
- * block.
+ * block. Cases from FOLLOWS on have shapes of published models, and steps of follow-ups above all.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "cuda/gpu.h"
 
 enum { DIM_MAX = 128, CTX_MAX = 1400, BLOCKS = CTX_MAX / LG_KV_BLOCK + 3, FAR = 1562 * LG_KV_BLOCK };
+enum { FOLLOWS = 24, CASES = 40, OUT_COLS = 48 };
 
 typedef struct attn {
     gpu *g;
@@ -19,7 +20,7 @@ typedef struct attn {
     lg_rope rope;
     int n_head, n, lead, base, gate_cols;
     int32_t *table;
-    wt q_norm, k_norm;
+    wt q_norm, k_norm, product; // product: of out, in FOLLOWS
     dev q, k, v, gate, out;     // [position]
     float *k0, *q0;             // as drawn
     uint8_t *cache;
@@ -32,10 +33,11 @@ static void setup(attn *a, gpu *g, int i)
     static const lg_qtype types[] = {LG_F16, LG_Q8_0, LG_F32};
     kc *t = &g->k;
     lg_kv_class *kv = &a->kv;
-    int dim = dims[i % 6], n_kv = kc_int(t, 1, 3);
-    lg_qtype type = types[i % 4 == 3 ? 2 : i % 4 == 2 && dim % 32 == 0 ? 1 : 0];
+    bool follows = i >= FOLLOWS;
+    int dim = follows ? 128 : dims[i % 6], n_kv = kc_int(t, 1, follows ? 6 : 3);
+    lg_qtype type = types[follows ? 0 : i % 4 == 3 ? 2 : i % 4 == 2 && dim % 32 == 0 ? 1 : 0];
 
-    *a = (attn){.g = g, .n_head = n_kv * (i % 5 == 0 ? 9 : i % 5 == 1 ? 6 : kc_int(t, 1, 20)),
+    *a = (attn){.g = g, .n_head = n_kv * (i % 5 == 0 ? 9 : i % 5 == 1 ? 6 : kc_int(t, 1, follows ? 10 : 20)),
                 .n = kc_int(t, 1, i % 3 ? CTX_MAX : 300)};
     a->gate_cols = (const int[]){1, 0, 1, dim}[kc_int(t, 0, 3)];
     *kv = (lg_kv_class){.id = LG_KV_FULL, .type = type, .n_layer = 2, .n_kv_head = n_kv, .head_dim = dim,
@@ -63,7 +65,8 @@ static void setup(attn *a, gpu *g, int i)
         mine[b] = mine[at];
         mine[at] = b;
     }
-    a->rope = (lg_rope){.id = kc_int(t, 0, 2), .n_rot = kc_int(t, 1, dim / 2) * 2, .magnitude = 1.1f};
+    int n_rot = follows ? dim >> kc_int(t, 0, 1) : kc_int(t, 1, dim / 2) * 2;
+    a->rope = (lg_rope){.id = kc_int(t, 0, 2), .n_rot = n_rot, .magnitude = 1.1f};
     for (int j = 0; j < a->rope.n_rot / 2; j++)
         a->rope.freq[j] = pow(1000.0, -2.0 * j / a->rope.n_rot);
     a->q_norm = wt_vector(g, dim, 0, 1);
@@ -71,8 +74,11 @@ static void setup(attn *a, gpu *g, int i)
     int rows = a->n;
     a->q = dev_random(g, rows, a->n_head * dim + 1, LG_ROWS_STEP, 0); // + PAD: a multiple of 4
     a->q.t.cols--;
-    a->k = dev_random(g, rows, n_kv * dim, LG_ROWS_STEP, 0);
-    a->v = dev_random(g, rows, n_kv * dim, LG_ROWS_STEP, 0);
+    a->k = dev_random(g, rows, n_kv * dim + follows, LG_ROWS_STEP, 0);
+    a->v = dev_random(g, rows, n_kv * dim + follows, LG_ROWS_STEP, 0);
+    a->k.t.cols = a->v.t.cols = n_kv * dim;
+    if (follows)
+        a->product = wt_random(g, LG_Q8_0, LG_USE_LINEAR, a->n_head * dim, OUT_COLS, 1, 0);
     a->gate = dev_random(g, rows, a->n_head * (a->gate_cols ? a->gate_cols : 1), LG_ROWS_STEP, 0);
     a->out = dev_new(g, rows, a->n_head * dim, LG_ROWS_STEP);
     size_t bytes = BLOCKS * kv->block_bytes;
@@ -100,6 +106,8 @@ static void teardown(attn *a)
     g->b->ops->release(g->b, &a->kv.mem);
     wt_free(g, &a->q_norm);
     wt_free(g, &a->k_norm);
+    if (a->product.stored)
+        wt_free(g, &a->product);
     dev_free(g, &a->q);
     dev_free(g, &a->k);
     dev_free(g, &a->v);
@@ -139,11 +147,33 @@ static lg_attn_args attn_args(attn *a, int at, const dev *out, int out_row)
     return args;
 }
 
+// The product of the rows' results once more, in a step of its own, must have the bits of y.
+static void check_codes(attn *a, int at, int n, dev *y)
+{
+    lg_step s = step_at(a, at, n);
+    lg_tensor out = from_row(&a->out, at);
+    dev again = dev_new(a->g, n, OUT_COLS, LG_ROWS_STEP);
+
+    gpu_begin(a->g, &s);
+    a->g->b->ops->linear(a->g->b, &out, &(lg_part){again.t, &a->product.w}, 1);
+    gpu_end(a->g);
+    dev_fetch(a->g, y);
+    dev_fetch(a->g, &again);
+    for (int r = 0; r < n; r++)
+        if (!kc_check(&a->g->k, memcmp(dev_row(y, r), dev_row(&again, r), OUT_COLS * sizeof(float)) == 0,
+                      "position %d of a step of %d is quantised otherwise than it is", at + r, n))
+            break;
+    dev_free(a->g, &again);
+}
+
 static void run_step(attn *a, int at, int n)
 {
     lg_step s = step_at(a, at, n);
     lg_attn_args args = attn_args(a, at, &a->out, at);
+    dev y = {0};
 
+    if (a->product.stored)
+        y = dev_new(a->g, n, OUT_COLS, LG_ROWS_STEP);
     gpu_begin(a->g, &s);
     a->g->b->ops->qkv_post(a->g->b, &(lg_qkv_args){.q = args.q,
                                                    .k = from_row(&a->k, at),
@@ -156,7 +186,13 @@ static void run_step(attn *a, int at, int n)
                                                    .kv_layer = 1,
                                                    .n_head = a->n_head});
     a->g->b->ops->attention(a->g->b, &args);
+    if (a->product.stored)
+        a->g->b->ops->linear(a->g->b, &args.out, &(lg_part){y.t, &a->product.w}, 1);
     gpu_end(a->g);
+    if (a->product.stored) {
+        check_codes(a, at, n, &y);
+        dev_free(a->g, &y);
+    }
 }
 
 static void turn(const attn *a, const float *x, const float *norm, int pos, double *out)
@@ -308,9 +344,9 @@ static void check_moves(attn *a)
 
 void gpu_case_attention(gpu *g)
 {
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < CASES; i++) {
         attn a;
-        int widest = i % 3 == 0 ? 16 : kc_int(&g->k, 1, 400);
+        int widest = i >= FOLLOWS ? CODE_ROWS : i % 3 == 0 ? EXACT_ROWS : kc_int(&g->k, 1, 400);
 
         setup(&a, g, i);
         for (int at = a.lead; at < a.n;) {

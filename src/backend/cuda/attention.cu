@@ -1,8 +1,8 @@
 /*
- * backend/cuda/attention: attention over block tables. Few rows: attn_few.cu. More rows take a flash kernel
- * over K and V tiles in shared memory, which visits only blocks that some row of its tile can see; on sm_90a
- * that of attn_wgmma.cu. When the queries are too few to fill the card the keys are cut into splits, whose
- * results a second launch joins.
+ * backend/cuda/attention: attention over block tables. Few rows: attn_few.cu; follow-ups on sm_90a:
+ * attn_follow.cu. More rows take a flash kernel over K and V tiles in shared memory, which visits only blocks
+ * that some row of its tile can see; on sm_90a that of attn_wgmma.cu. When the queries are too few to fill the
+ * card the keys are cut into splits, whose results a second launch joins.
  *
  * Surprise: f32 caches and head sizes other than 128 take a plain kernel that gives each query head a block.
  */
@@ -378,6 +378,10 @@ void lg_cu_attention(lg_cu *c, const lg_cu_attn *op, bool quantise)
         return;
     }
     a.codes = rows <= LG_CU_CODE_ROWS;
+    if (op->qkv) {
+        lg_cu_attn_follow(c, a, op->qkv, rows);
+        return;
+    }
     a.splits = tensor ? splits_of(c, a, rows) : 0;
     bool later = a.quantise && a.codes && a.splits == 0; // only the join makes codes
     a.quantise = a.quantise && !later;

@@ -119,6 +119,20 @@ DEV float f16_range(float x)
     return fminf(fmaxf(x, -65504.0f), 65504.0f);
 }
 
+// Two values, in f16's range.
+[[maybe_unused]] DEV unsigned pack_f16_range(float lo, float hi)
+{
+    unsigned r = pack_f16(lo, hi); // what is larger is infinite
+    asm("{\n\t"
+        ".reg .b32 t;\n\t"
+        "max.f16x2 t, %0, %1;\n\t"
+        "min.f16x2 %0, t, %2;\n\t"
+        "}"
+        : "+r"(r)
+        : "r"(0xFBFFFBFFu), "r"(0x7BFF7BFFu));
+    return r;
+}
+
 // Fragments of 16 query rows: step 2c takes dimensions 32c + 8t + (0, 1 | 2, 3) in its slots (2t, 2t + 1 | 2t
 // + 8, 2t + 9), step 2c + 1 the next four. row_a and row_b are rows g and g + 8, or NULL.
 DEV void load_q(const float *row_a, const float *row_b, int lane, float scale, unsigned (&f)[8][4])
@@ -213,6 +227,8 @@ extern "C" {
 // attn_wgmma.cu: queries of a block; 0: not on this card
 int lg_cu_attn_wgmma_queries(const lg_cu *c);
 void lg_cu_attn_wgmma(lg_cu *c, const attn_args &a, int rows);
+// attn_follow.cu: where lg_cu_attn_follows
+void lg_cu_attn_follow(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, int rows);
 // attn_few.cu; qkv: q, k and v are as projected, or NULL
 void lg_cu_attn_few(lg_cu *c, const attn_args &a, const lg_cu_qkv *qkv, bool tensor, int rows);
 // attn_plain.cu, and the floats of scratch that it wants

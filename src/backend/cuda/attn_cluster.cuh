@@ -6,13 +6,13 @@
  * that joins it, asynchronously; a barrier beside them counts the bytes, so that nobody waits for the
  * cluster.
  *
- * Surprise: a barrier of the cluster with release semantics waits for memory and took 10 % of a window's
- * attention. Here is only one, relaxed, before the kernel's wait: it says that the mailboxes are open.
+ * The only barrier of the cluster, before the kernel's wait, says that the mailboxes are open.
  */
 #ifndef LG_BACKEND_CUDA_ATTN_CLUSTER_CUH
 #define LG_BACKEND_CUDA_ATTN_CLUSTER_CUH
 
 #include "backend/cuda/attention.cuh"
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/stream.cuh"
 
 enum {
@@ -35,67 +35,6 @@ struct node_plan {
 };
 
 /* ---- between blocks ---- */
-
-/* All threads: what this one did before is not told to the others, but for barriers in shared memory that
- * bars_ready has announced. */
-DEV void cluster_arrive(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-}
-
-DEV void cluster_wait(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
-// The shared address `at` in block `rank` of the cluster.
-[[maybe_unused]] DEV unsigned shared_of(unsigned at, unsigned rank)
-{
-    unsigned r = at;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-#endif
-    return r;
-}
-
-// To a block of the cluster, where the barrier `bar` counts the bytes. The block must not end before.
-[[maybe_unused]] DEV void send4(unsigned to, float4 v, unsigned bar)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
-            to),
-        "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(bar)
-        : "memory");
-#endif
-}
-
-[[maybe_unused]] DEV void send2(unsigned to, float2 v, unsigned bar)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
-        "f"(v.x), "f"(v.y), "r"(bar)
-        : "memory");
-#endif
-}
-
-[[maybe_unused]] DEV void sent_wait(unsigned bar) // until all that the block expects has come
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n\t"
-                 ".reg .pred p;\n\t"
-                 "again:\n\t"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n\t"
-                 "@!p bra again;\n\t"
-                 "}" ::"r"(bar)
-                 : "memory");
-#endif
-}
 
 // What a block gets from others: for `runs` runs of 32 results, which are me, me + N, ...
 struct mailbox {

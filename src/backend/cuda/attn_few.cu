@@ -160,20 +160,6 @@ template <int TYPE> DEV uint4 v_at(const uint8_t *unit, int g, int t, int i, int
                 : make_uint4(0, 0, 0, 0);
 }
 
-// Two values, in f16's range.
-DEV unsigned pack_f16_range(float lo, float hi)
-{
-    unsigned r = pack_f16(lo, hi); // what is larger is infinite
-    asm("{\n\t"
-        ".reg .b32 t;\n\t"
-        "max.f16x2 t, %0, %1;\n\t"
-        "min.f16x2 %0, t, %2;\n\t"
-        "}"
-        : "+r"(r)
-        : "r"(0xFBFFFBFFu), "r"(0x7BFF7BFFu));
-    return r;
-}
-
 // Running maximum, sum and values of a warp, for rows g and g + 8 of its tile.
 struct few_state {
     enum { PITCH = HEAD + 16 }; // floats of a head in shared memory: no bank twice

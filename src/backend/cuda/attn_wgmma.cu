@@ -7,16 +7,13 @@
  * the first operand of the second product, in registers. The product with V of one block runs while the
  * scores of the next are asked for.
  */
-#include "backend/cuda/attention.cuh"
-#include "backend/cuda/wgmma.cuh"
+#include "backend/cuda/attn_wgmma.cuh"
 
 enum {
     GROUPS = 3,
     THREADS = 128 * GROUPS,
     QUERIES = 64 * GROUPS,
-    STAGES = 4,
-    PANEL = LG_KV_BLOCK * 128,
-    STAGE_BYTES = 4 * PANEL // K, V
+    STAGES = 4
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -30,7 +27,7 @@ DEV void load_block(const attn_args &a, int kv_head, long long start, uint8_t *t
         int key = i / 32, c = i % 16;
         bool is_v = i % 32 >= 16, valid = start + key < end;
         uint8_t *dst =
-            to + (is_v ? 2 * PANEL : 0) + (c >> 3) * PANEL + key * 128 + (((c & 7) ^ (key & 7)) << 4);
+            to + (is_v ? 2 * PANEL : 0) + panel_chunk(key, c);
         const uint8_t *src = is_v ? v : k;
         if (TYPE == LG_F16) {
             int n = valid ? 16 : 0;
@@ -59,7 +56,7 @@ DEV void load_queries(const attn_args &a, int kv_head, int m0, int rows, uint8_t
         auto pair = [&](float u, float v) {
             return pack_f16(f16_range(u * a.scale), f16_range(v * a.scale));
         };
-        *(uint4 *)(to + (m / 64 * 2 + (c >> 3)) * PANEL + m % 64 * 128 + (((c & 7) ^ (m & 7)) << 4)) =
+        *(uint4 *)(to + m / 64 * 2 * PANEL + panel_chunk(m % 64, c)) =
             make_uint4(pair(x.x, x.y), pair(x.z, x.w), pair(y.x, y.y), pair(y.z, y.w));
     }
 }
@@ -96,43 +93,6 @@ template <int HALF> DEV void store_node(float *node, int t, float max, float sum
     for (int j = 0; j < 16; j++)
         *(float2 *)(node + SPLIT_AT + 8 * j + 2 * t) =
             make_float2(acc[4 * j + 2 * HALF], acc[4 * j + 2 * HALF + 1]);
-}
-
-DEV float exp2_of(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// Scores to probabilities, in f16 fragments; *old is what earlier sums of the row are worth now.
-template <int HALF> DEV void softmax(float (&s)[32], float &max, float &sum, float &old, unsigned (&p)[4][4])
-{
-    const float log2e = 1.44269504f;
-    float top = max;
-
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-        top = fmaxf(top, fmaxf(s[4 * j + 2 * HALF], s[4 * j + 2 * HALF + 1]));
-    top = quad_max(top);
-    float base = top == -INFINITY ? 0.0f : top * log2e;
-    old = exp2_of(fmaf(max, log2e, -base));
-    max = top;
-    sum *= old;
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        float x = exp2_of(fmaf(s[4 * j + 2 * HALF], log2e, -base));
-        float y = exp2_of(fmaf(s[4 * j + 2 * HALF + 1], log2e, -base));
-        sum += x + y;
-        p[j / 2][2 * (j % 2) + HALF] = pack_f16(x, y);
-    }
-}
-
-template <int N> DEV void hold(float (&v)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(v[i])::"memory");
 }
 
 #endif
@@ -205,35 +165,16 @@ static __global__ void __launch_bounds__(THREADS, 1)
         unsigned long long k = wgmma_desc(k_at), v = wgmma_desc_columns(v_at, PANEL);
         unsigned p[4][4];
         float old_a, old_b;
-#pragma unroll
-        for (int i = 0; i < 32; i++)
-            s[i] = 0.0f;
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-            wgmma_f16(s, q + (unsigned)(i / 4 * PANEL + i % 4 * 32) / 16,
-                      k + (unsigned)(i / 4 * PANEL + i % 4 * 32) / 16);
-        wgmma_commit();
+        block_scores(s, q, k);
         wgmma_wait<0>(); // these, and the sums of the block before
         hold(s);
         hold(acc);
         if (start + LG_KV_BLOCK > wg_from + 1 || start < wg_full)
-#pragma unroll
-            for (int i = 0; i < 32; i++) {
-                int key = start + 8 * (i / 4) + 2 * t + (i & 1);
-                bool seen = i & 2 ? key >= lo_b && key <= p_b : key >= lo_a && key <= p_a;
-                s[i] = seen ? s[i] : -INFINITY;
-            }
+            hide_scores(s, start, t, lo_a, p_a, lo_b, p_b);
         softmax<0>(s, max_a, sum_a, old_a, p);
         softmax<1>(s, max_b, sum_b, old_b, p);
-#pragma unroll
-        for (int i = 0; i < 64; i++)
-            acc[i] *= i & 2 ? old_b : old_a;
-        wgmma_fence();
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            wgmma_f16_columns(acc, p[i], v + (unsigned)(i * 16 * 128) / 16);
-        wgmma_commit();
+        scale_sums(acc, old_a, old_b);
+        block_values(acc, p, v);
     }
     wgmma_wait<0>();
     hold(acc);

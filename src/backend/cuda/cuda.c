@@ -243,7 +243,7 @@ static void op_qkv_post(lg_backend *b, const lg_qkv_args *a)
     }
     lg_cuda_touch(c, a->q.p);
     lg_cuda_touch(c, a->k.p);
-    if (lg_cu_attn_takes_qkv(&c->cu, &q))
+    if (lg_cu_attn_takes_qkv(&c->cu, &q) || lg_cu_attn_follows(&c->cu, &q))
         lg_cuda_later_qkv(c, &q);
     else
         lg_cu_qkv_post(&c->cu, &q);

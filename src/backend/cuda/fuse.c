@@ -5,9 +5,10 @@
  * A launch costs about as much as the whole arithmetic of a norm, so a norm of one row is not launched but
  * remembered; the products that want its result norm the row themselves (stream.cuh), and leave the result in
  * memory besides. The same for a router in front of its experts, and for QK-norm, RoPE and the KV store in
- * front of an attention, and for the row that is gathered in front of the head. In a step of several rows the
- * weighted sum of experts waits for the norm behind it, and the routing of 17 to 64 for its experts. Whatever
- * else comes behind them finds them done: `lg_cuda_settle` comes first in every other op.
+ * front of an attention (of up to 32 rows that are more than 16, too), and for the row that is gathered in
+ * front of the head. In a step of several rows the weighted sum of experts waits for the norm behind it, and
+ * the routing of 17 to 64 for its experts. Whatever else comes behind them finds them done: `lg_cuda_settle`
+ * comes first in every other op.
  *
  * Surprise: all blocks of a fused product read the residual row, so x + delta cannot go back where x is. It
  * goes to the other of two places, c->cu.x_other and the tensor's own, in turn; later.away says when it is

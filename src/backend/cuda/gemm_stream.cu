@@ -6,9 +6,10 @@
  * of units of eight weight rows. Each of its warps has RUNS runs of the slice, and holds the codes of those
  * of all tokens as the instruction's A (they come by way of slots that are not used yet); weights are B:
  * eight rows come to a slot of a ring by bulk copies, and a lane takes a run with one load. So nothing but
- * weights goes through shared memory, and the ring takes nearly all of it. Behind a unit's barrier half of
- * the warps add up what all have of it, in order of the warps; the others ask for weights to its place.
- * Which half that is changes with every unit.
+ * weights goes through shared memory, and the ring takes nearly all of it. A warp leaves its sums of a unit
+ * and goes on to the next; behind that half of the warps look whether all have left theirs of the unit
+ * before, ask for weights to its place, and two of them add up, in order of the warps. Which ones these are
+ * changes with every unit. So nobody waits for the slowest warp, and nothing is a barrier of the block.
  *
  * Rows that are longer than a slice have several blocks. Their sums are left apart (lg_cu_sum) and added up
  * by the norm that comes behind, or by a launch. More than 32 rows: another block reads the weights again,
@@ -29,6 +30,8 @@ enum {
     EARLY = 2, // units that are asked for before the wait
     UNIT_SUMS = UNIT * TOKENS,
     PARTS = WARPS * UNIT_SUMS, // sums of a unit: [warp][sum]
+    BUFFERS = 3, // units whose sums are there at the same time
+    JOINERS = 2, // warps that add up those of a unit
     COL_PITCH = COLS + 1,
     MOST_CLUSTER = 4,
     TOKEN_PAD = 32 // bytes between tokens in shared memory: four rows fill the banks
@@ -39,9 +42,12 @@ struct row_planes {
     unsigned second, scales, block, bytes; // where codes go on, and the others are; all of it
 };
 
+// Barriers: [MOST_DEPTH] of slots, of the tokens, [BUFFERS] sums are there, [BUFFERS] they are added up.
 struct stream_rooms {
     unsigned tokens, parts, scales, columns, bars, bytes; // tokens: in the slots
 };
+
+enum { TOKEN_BAR = MOST_DEPTH, LEFT_BAR, JOINED_BAR = LEFT_BAR + BUFFERS, BARS = JOINED_BAR + BUFFERS };
 
 struct dense_args {
     lg_cu_part part[LG_CU_PARTS]; // first_group: the first unit; GATE_UP: gate and up
@@ -55,9 +61,10 @@ struct dense_args {
     lg_rows rows;
 };
 
-// Floats of a run of tokens: scales; Q4_K: then scaled sums.
+// Floats from run to run of tokens: scales; Q4_K: then scaled sums; and some that put the lanes which write
+// runs into different banks.
 template <int T> struct run_numbers {
-    enum { N = T == LG_Q4_K ? 2 * TOKENS : TOKENS };
+    enum { PITCH = (T == LG_Q4_K ? 2 * TOKENS : TOKENS) + 4 };
 };
 
 /* ---- barriers ---- */
@@ -66,6 +73,13 @@ DEV void bar_init_for(unsigned bar, unsigned count)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+#endif
+}
+
+DEV void bar_arrive(unsigned bar)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 #endif
 }
 
@@ -150,34 +164,43 @@ DEV void ask_tokens(const dense_args &a, int slice, int slice_runs, int token, i
     }
 }
 
-// A warp takes some of the tokens: their scales (and scaled sums) to [run][g][which of a lane's four tokens].
-template <int T, int SLICE_RUNS>
-DEV void copy_numbers(float *scales, const dense_args &a, int slice, int token, int n)
-{
+// Scales (and scaled sums) of a warp's tokens, on their way to [run][g][which of a lane's four tokens].
+template <int T, int SLICE_RUNS> struct held_numbers {
     enum { EACH = TOKENS / WARPS, PIECES = (SLICE_RUNS + 31) / 32 };
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float2 m[EACH][PIECES];
+};
+
+template <int T, int SLICE_RUNS>
+DEV void load_numbers(held_numbers<T, SLICE_RUNS> &k, const dense_args &a, int slice, int token, int n)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        const int4 *p = a.in.meta + line_of(token, warp * EACH + i, n) * (size_t)(a.part[0].w.n_in / 32) +
+    for (int i = 0; i < k.EACH; i++) {
+        const int4 *p = a.in.meta + line_of(token, warp * k.EACH + i, n) * (size_t)(a.part[0].w.n_in / 32) +
                         (size_t)(slice * SLICE_RUNS);
 #pragma unroll
-        for (int j = 0; j < PIECES; j++)
+        for (int j = 0; j < k.PIECES; j++)
             if (j * 32 + lane < SLICE_RUNS)
-                m[i][j] = __ldcg((const float2 *)(p + j * 32 + lane));
+                k.m[i][j] = __ldcg((const float2 *)(p + j * 32 + lane));
     }
+}
+
+template <int T, int SLICE_RUNS> DEV void put_numbers(const held_numbers<T, SLICE_RUNS> &k, float *scales)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
+    for (int i = 0; i < k.EACH; i++)
 #pragma unroll
-        for (int j = 0; j < PIECES; j++) {
-            int tok = warp * EACH + i;
-            float *to = scales + (j * 32 + lane) * run_numbers<T>::N + tok % 8 * 4 + tok / 8;
+        for (int j = 0; j < k.PIECES; j++) {
+            int tok = warp * k.EACH + i;
+            float *to = scales + (j * 32 + lane) * run_numbers<T>::PITCH + tok % 8 * 4 + tok / 8;
             if (j * 32 + lane >= SLICE_RUNS)
                 break;
-            to[0] = m[i][j].x;
+            to[0] = k.m[i][j].x;
             if (T == LG_Q4_K)
-                to[TOKENS] = m[i][j].y;
+                to[TOKENS] = k.m[i][j].y;
         }
 }
 
@@ -245,7 +268,8 @@ template <int T> DEV uint2 codes_of(const uint8_t *p, const uint8_t *high, int r
 }
 
 // acc += what the runs' codes b and four words of tokens come to. s, m: of two weight rows; d, e: of two
-// tokens.
+// tokens. A weight's scale has so few bits that its product with what sums begin with is exact: one
+// instruction takes that away and scales.
 template <int T>
 DEV void run_products(float (&acc)[4], const unsigned (&a)[4], uint2 b, const float (&s)[2],
                       const float (&m)[2], const float *d, const float *e, int t)
@@ -260,11 +284,10 @@ DEV void run_products(float (&acc)[4], const unsigned (&a)[4], uint2 b, const fl
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        if (T == LG_Q6_K) {
-            acc[i] = fmaf(d[i / 2], fmaf(m[i % 2], sum_of(u[i]), s[i % 2] * sum_of(v[i])), acc[i]);
-            continue;
-        }
-        acc[i] = fmaf(s[i % 2] * d[i / 2], sum_of(v[i]), acc[i]);
+        float sum = fmaf(__int_as_float(v[i]), s[i % 2], __int_as_float(SUM_ZERO) * -s[i % 2]);
+        if (T == LG_Q6_K)
+            sum = fmaf(m[i % 2], sum_of(u[i]), sum);
+        acc[i] = fmaf(d[i / 2], sum, acc[i]);
         if (T == LG_Q4_K)
             acc[i] = fmaf(m[i % 2], e[i / 2], acc[i]);
     }
@@ -285,7 +308,7 @@ DEV void unit_products(float (&acc)[2][4], const held_tokens<RUNS> &k, const flo
 #pragma unroll
     for (int r = 0; r < RUNS; r++) {
         uint2 b = codes_of<T>(codes, high, r, t);
-        const float *by = scales + r * run_numbers<T>::N + lane / 4 * 4;
+        const float *by = scales + r * run_numbers<T>::PITCH + lane / 4 * 4;
         float4 d4 = *(const float4 *)by, e4 = T == LG_Q4_K ? *(const float4 *)(by + TOKENS) : d4;
         const float d[4] = {d4.x, d4.y, d4.z, d4.w}, e[4] = {e4.x, e4.y, e4.z, e4.w};
         const float s2[2] = {s[0][r], s[1][r]}, m2[2] = {m[0][r], m[1][r]};
@@ -297,29 +320,18 @@ DEV void unit_products(float (&acc)[2][4], const held_tokens<RUNS> &k, const flo
 
 /* ---- results ---- */
 
-// What the warps have of sum i of a unit, in order.
-DEV float joined(const float *part, int i)
+// What the warps have of sums i to i + 3 of a unit, in order.
+DEV float4 joined(const float *part, int i)
 {
-    float v[WARPS], sum = 0.0f;
+    float4 v[WARPS], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 
 #pragma unroll
     for (int w = 0; w < WARPS; w++)
-        v[w] = part[w * UNIT_SUMS + i];
+        v[w] = *(const float4 *)(part + w * UNIT_SUMS + i);
 #pragma unroll
     for (int w = 0; w < WARPS; w++)
-        sum += v[w];
+        sum = add4(sum, v[w]);
     return sum;
-}
-
-// Sum i is of token token_of(i) and row row_of(i) of the unit.
-DEV int token_of(int i)
-{
-    return i / 128 * 16 + i / 2 % 2 * 8 + i / 16 % 8;
-}
-
-DEV int row_of(int i)
-{
-    return i / 4 % 4 * 2 + i % 2;
 }
 
 // silu(gate) * up of an item, quantised; columns: [gate, up][token][column], of which each block of a cluster
@@ -345,6 +357,24 @@ DEV void put_columns(const dense_args &a, const float *columns, int item, int ra
 
 /* ---- the kernel ---- */
 
+// Where a unit is: its slot, the buffer of its sums, and which time these are taken.
+struct unit_place {
+    int slot, buffer;
+    unsigned slot_parity, buffer_parity;
+};
+
+DEV void go_on(unit_place &p, int depth)
+{
+    if (++p.slot == depth) {
+        p.slot = 0;
+        p.slot_parity ^= 1;
+    }
+    if (++p.buffer == BUFFERS) {
+        p.buffer = 0;
+        p.buffer_parity ^= 1;
+    }
+}
+
 template <int T, int RUNS, bool GATE_UP>
 static __global__ void __launch_bounds__(32 * WARPS, 1)
     dense_stream_kernel(__grid_constant__ const dense_args a, const lg_cu_step *step)
@@ -357,16 +387,20 @@ static __global__ void __launch_bounds__(32 * WARPS, 1)
     int from = all * group / a.groups * per, end = all * (group + 1) / a.groups * per;
     int warp = warp_index(), lane = threadIdx.x % 32;
     unsigned base = shared_at(smem), slot_bytes = UNIT * a.row.bytes;
-    unsigned full = base + a.room.bars, tokens_here = full + MOST_DEPTH * 8;
+    unsigned bars = base + a.room.bars, left = bars + LEFT_BAR * 8, joined_bar = bars + JOINED_BAR * 8;
     auto ask_unit = [&](int u, int at) {
         ask<T, GATE_UP>(a, u, slice, rank, SLICE_RUNS, base + (unsigned)at * slot_bytes,
-                        full + (unsigned)at * 8);
+                        bars + (unsigned)at * 8);
     };
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < a.depth; i++)
-            bar_init_for(full + (unsigned)i * 8, UNIT);
-        bar_init_for(tokens_here, WARPS);
+            bar_init_for(bars + (unsigned)i * 8, UNIT);
+        bar_init_for(bars + TOKEN_BAR * 8, WARPS);
+        for (unsigned i = 0; i < BUFFERS; i++) {
+            bar_init_for(left + i * 8, WARPS);
+            bar_init_for(joined_bar + i * 8, JOINERS);
+        }
         bars_ready();
     }
     __syncthreads();
@@ -377,52 +411,82 @@ static __global__ void __launch_bounds__(32 * WARPS, 1)
     float *scales = (float *)(smem + a.room.scales);
     enum { TOKEN_PITCH = SLICE_RUNS * 32 + TOKEN_PAD };
     held_tokens<RUNS> k;
-    ask_tokens(a, slice, SLICE_RUNS, token, n, base + a.room.tokens, tokens_here);
-    copy_numbers<T, SLICE_RUNS>(scales, a, slice, token, n);
-    bar_wait(tokens_here, 0);
+    held_numbers<T, SLICE_RUNS> numbers;
+    load_numbers(numbers, a, slice, token, n);
+    __syncthreads(); // those of all warps come before the codes, which take longer
+    ask_tokens(a, slice, SLICE_RUNS, token, n, base + a.room.tokens, bars + TOKEN_BAR * 8);
+    put_numbers(numbers, scales);
+    bar_wait(bars + TOKEN_BAR * 8, 0);
     hold_tokens<RUNS>(k, smem + a.room.tokens + g * TOKEN_PITCH + first * 32 + t * 8, TOKEN_PITCH);
     __syncthreads(); // all numbers are there, and nobody needs the tokens' place
     for (int i = EARLY + warp / UNIT; i < min(end - from, a.depth); i += WARPS / UNIT)
         ask_unit(from + i, i);
-    scales += first * run_numbers<T>::N;
+    scales += first * run_numbers<T>::PITCH;
     unsigned codes = (unsigned)g * a.row.bytes + (unsigned)(first * 16 + (t & 1) * 8) +
                      (T == LG_Q8_0 ? (unsigned)(t >> 1) * a.row.second : 0);
     unsigned high = (unsigned)g * a.row.bytes + a.row.second + (unsigned)(first * 8 + (t >> 1) * 4);
     unsigned rows = (unsigned)(2 * t) * a.row.bytes + a.row.scales;
     float *columns = (float *)(smem + a.room.columns);
-    int at = 0, parity = 0;
+    unit_place now = {}, before = {};
+    // Half of the warps, when all have left their sums of unit u: another one to its slot, and two of them
+    // add up.
+    auto join = [&](int u, const unit_place &p) {
+        if (warp / UNIT != (u & 1))
+            return;
+        bar_wait(left + (unsigned)p.buffer * 8, p.buffer_parity);
+        if (u + a.depth < end)
+            ask_unit(u + a.depth, p.slot);
+        if (warp % UNIT / JOINERS != (u >> 1) % (UNIT / JOINERS))
+            return;
+        // the lane's four: rows 2t and 2t + 1 with tokens g and g + 8 of one of the instruction's operands
+        int i = warp % JOINERS, part, row = unit_at<GATE_UP>(a, u, rank, &part) + 2 * t;
+        float4 sum = joined((const float *)(smem + a.room.parts) + p.buffer * PARTS, i * 128 + lane * 4);
+        __syncwarp();
+        if (lane == 0)
+            bar_arrive(joined_bar + (unsigned)p.buffer * 8);
+        const lg_cu_part &to = a.part[part];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int tok = i * 16 + h * 8 + g;
+            float x = h ? sum.z : sum.x, y = h ? sum.w : sum.y, *at;
+            if (GATE_UP) {
+                at = columns + (part * TOKENS + tok) * COL_PITCH + row % COLS;
+            } else {
+                if (tok >= n)
+                    break;
+                size_t line = (size_t)(token + tok);
+                at = a.slices > 1
+                         ? a.sums + (line * (size_t)a.slices + (size_t)slice) * (size_t)to.w.n_out + row
+                         : to.y + line * (size_t)to.y_stride + row;
+                x *= to.w.scale, y *= to.w.scale;
+            }
+            at[0] = x, at[1] = y;
+        }
+    };
 
 #pragma unroll 1
     for (int u = from; u < end; u++) {
-        float acc[2][4] = {}, *part = (float *)(smem + a.room.parts) + (u & 1) * PARTS;
-        const uint8_t *slot = smem + (unsigned)at * slot_bytes;
-        bar_wait(full + (unsigned)at * 8, (unsigned)parity);
+        float acc[2][4] = {}, *part = (float *)(smem + a.room.parts) + now.buffer * PARTS;
+        const uint8_t *slot = smem + (unsigned)now.slot * slot_bytes;
+        bool last = GATE_UP && u % per == per - 1; // of an item
+        bar_wait(bars + (unsigned)now.slot * 8, now.slot_parity);
         unit_products<T, RUNS>(acc, k, scales, a.row, slot + codes, slot + high, slot + rows, first);
+        if (u - from >= BUFFERS)
+            bar_wait(joined_bar + (unsigned)now.buffer * 8, now.buffer_parity ^ 1);
 #pragma unroll
         for (int j = 0; j < 2; j++)
             *(float4 *)(part + warp * UNIT_SUMS + j * 128 + lane * 4) =
                 make_float4(acc[j][0], acc[j][1], acc[j][2], acc[j][3]);
-        __syncthreads(); // all have left their sums, and have read the slot
-        if (warp / UNIT != (u & 1) && u + a.depth < end)
-            ask_unit(u + a.depth, at);
-        if (++at == a.depth) {
-            at = 0;
-            parity ^= 1;
-        }
-        int i = (int)threadIdx.x - (u & 1) * UNIT_SUMS;
-        if (i >= 0 && i < UNIT_SUMS) {
-            int p, row = unit_at<GATE_UP>(a, u, rank, &p) + row_of(i), tok = token_of(i);
-            float sum = joined(part, i);
-            const lg_cu_part &to = a.part[p];
-            if (GATE_UP)
-                columns[(p * TOKENS + tok) * COL_PITCH + row % COLS] = sum;
-            else if (tok < n && a.slices > 1)
-                a.sums[((size_t)(token + tok) * (size_t)a.slices + (size_t)slice) * (size_t)to.w.n_out +
-                       (size_t)row] = sum * to.w.scale;
-            else if (tok < n)
-                to.y[(size_t)(token + tok) * (size_t)to.y_stride + (size_t)row] = sum * to.w.scale;
-        }
-        if (GATE_UP && u % per == per - 1) {
+        __syncwarp();
+        if (lane == 0)
+            bar_arrive(left + (unsigned)now.buffer * 8);
+        // the one before, so that nobody waits for the slowest
+        if (u > from && !(GATE_UP && u % per == 0))
+            join(u - 1, before);
+        before = now;
+        go_on(now, a.depth);
+        if (last) {
+            join(u, before);
             if (a.cluster > 1) // then it is the block's only item
                 cluster_meet();
             else
@@ -430,6 +494,8 @@ static __global__ void __launch_bounds__(32 * WARPS, 1)
             put_columns(a, columns, u / per, rank, token, n);
         }
     }
+    if (!GATE_UP && from < end)
+        join(end - 1, before);
     if (GATE_UP && a.cluster > 1)
         cluster_meet(); // nobody ends while others read
 }
@@ -473,7 +539,7 @@ template <int T, int RUNS, bool GATE_UP> static void run(lg_cu *c, dense_args &a
 {
     auto kernel = dense_stream_kernel<T, RUNS, GATE_UP>;
     int items = GATE_UP ? a.units * UNIT / (2 * COLS) : a.units;
-    int scales = WARPS * RUNS * run_numbers<T>::N * 4;
+    int scales = WARPS * RUNS * run_numbers<T>::PITCH * 4;
     int columns = GATE_UP ? 2 * TOKENS * COL_PITCH * 4 : 0;
     stream_rooms &r = a.room;
 
@@ -489,7 +555,7 @@ template <int T, int RUNS, bool GATE_UP> static void run(lg_cu *c, dense_args &a
         a.cluster *= 2;
     int most = ceil_div(items, a.groups) * (GATE_UP ? item_units(a) : 1), slot = UNIT * (int)a.row.bytes;
     int tokens = TOKENS * (RUNS * WARPS * 32 + TOKEN_PAD);
-    int room = c->smem - 2 * PARTS * 4 - scales - columns - MOST_DEPTH * 8 - 8, depth = room / slot;
+    int room = c->smem - BUFFERS * PARTS * 4 - scales - columns - BARS * 8, depth = room / slot;
     a.depth = depth < MOST_DEPTH ? depth : (int)MOST_DEPTH;
     a.depth = a.depth < most ? a.depth : most;
     a.units = GATE_UP ? items * item_units(a) : a.units;
@@ -497,10 +563,10 @@ template <int T, int RUNS, bool GATE_UP> static void run(lg_cu *c, dense_args &a
     r.parts = r.tokens + (unsigned)tokens;
     if (r.parts < (unsigned)(a.depth * slot))
         r.parts = (unsigned)(a.depth * slot);
-    r.scales = r.parts + 2 * PARTS * 4;
+    r.scales = r.parts + BUFFERS * PARTS * 4;
     r.columns = r.scales + (unsigned)scales;
     r.bars = r.columns + (unsigned)columns;
-    r.bytes = r.bars + MOST_DEPTH * 8 + 8;
+    r.bytes = r.bars + BARS * 8;
     share_sm(c, kernel, r.bytes);
     launch_clusters(c, kernel, dim3((unsigned)(a.groups * a.slices * a.halves * a.cluster)), 32 * WARPS,
                     r.bytes, a.cluster, a, c->step);

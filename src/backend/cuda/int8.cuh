@@ -1,11 +1,11 @@
 /*
  * backend/cuda/int8: what gemm_int8.cu and gemm_stream.cu share: the instruction that multiplies int8 codes,
- * a run at a time, and clusters whose blocks read each other's shared memory.
+ * a run at a time.
  */
 #ifndef LG_BACKEND_CUDA_INT8_CUH
 #define LG_BACKEND_CUDA_INT8_CUH
 
-#include "backend/cuda/common.cuh"
+#include "backend/cuda/cluster.cuh"
 
 // Sums are kept on top of 1.5 * 2^23, whose bits make them floats at once.
 enum { SUM_ZERO = 0x4B400000 };
@@ -28,30 +28,6 @@ DEV float sum_of(int d)
 DEV unsigned less32(unsigned v)
 {
     return ((v | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
-}
-
-/* All threads of all blocks of the cluster that have not ended; what they wrote to shared memory before is
- * seen by all behind it. */
-DEV void cluster_meet(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-#endif
-}
-
-/* The float at this block's shared address `at` in block `rank`. */
-DEV float float_of(unsigned at, unsigned rank)
-{
-    float v = 0.0f;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n\t.reg .u32 a;\n\tmapa.shared::cluster.u32 a, %1, %2;\n\t"
-                 "ld.shared::cluster.f32 %0, [a];\n\t}"
-                 : "=f"(v)
-                 : "r"(at), "r"(rank)
-                 : "memory");
-#endif
-    return v;
 }
 
 #endif

@@ -98,7 +98,8 @@ typedef struct lg_cu {
     lg_cu_acts acts, mid;   /* inputs of products; of the down products */
     float *mid_f32;         /* the same, for float weights */
     float *route_logits;    /* [rows][experts] */
-    uint32_t *route_keys;   /* [up to LG_CU_EXACT_ROWS rows][experts]: see moe_one.cu, route_few.cu */
+    /* [up to LG_CU_CODE_ROWS rows][experts]: moe_one.cu, route_few.cu, route_many.cu */
+    uint32_t *route_keys;
     int32_t *entry;         /* [rows * k]: entries sorted by expert */
     lg_cu_group *group;     /* [LG_CU_TILES] */
     const int32_t *grouped; /* expert ids that entry and group hold, for few rows; NULL: none */
@@ -306,7 +307,10 @@ typedef struct lg_cu_attn {
     const lg_kv_class *kv;
     int kv_layer, n_head;
 } lg_cu_attn;
+/* Does attention also do what lg_cu_qkv_post would? Of one row (attn_few.cu), of a follow-up
+ * (attn_follow.cu). */
 bool lg_cu_attn_takes_qkv(const lg_cu *c, const lg_cu_qkv *q);
+bool lg_cu_attn_follows(const lg_cu *c, const lg_cu_qkv *q);
 void lg_cu_attention(lg_cu *c, const lg_cu_attn *a, bool quantise);
 int lg_cu_max_spans(int64_t ctx, int window); /* that a row of attention can see */
 size_t lg_cu_attn_floats(int64_t max_ctx, int max_head, int head_dim);

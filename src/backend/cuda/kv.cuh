@@ -138,9 +138,23 @@ DEV head_turn turn_of(const float *cos, const float *sin, int half)
     return t;
 }
 
-/* All lanes: the norm's factor. The sums of 32 columns of four are added in warp_sum's order: column c, 2m +
+// The same from shared memory, cosines and sines behind each other.
+[[maybe_unused]] DEV head_turn turn_in(const float *cos, int half)
+{
+    head_turn t = {};
+
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (32 * i < half) {
+            t.c[i] = *(const float2 *)(cos + 32 * i);
+            t.s[i] = *(const float2 *)(cos + half + 32 * i);
+        }
+    return t;
+}
+
+/* All lanes: the sum of squares. The sums of 32 columns of four are added in warp_sum's order: column c, 2m +
  * (0, 1), to c ^ 16, c ^ 8, c ^ 4, c ^ 2, c ^ 1; after the first step a lane goes on with one of its two. */
-DEV float pairs_norm(const head_pairs &x, float eps, int lane)
+DEV float pairs_squares(const head_pairs &x, int lane)
 {
     float a = 0.0f, b = 0.0f;
 
@@ -154,8 +168,13 @@ DEV float pairs_norm(const head_pairs &x, float eps, int lane)
 #pragma unroll
     for (int o = 4; o > 0; o >>= 1)
         v += __shfl_xor_sync(0xFFFFFFFFu, v, o);
-    v += __shfl_xor_sync(0xFFFFFFFFu, v, 8);
-    return 1.0f / sqrtf(v / 128.0f + eps);
+    return v + __shfl_xor_sync(0xFFFFFFFFu, v, 8);
+}
+
+// All lanes: the norm's factor.
+[[maybe_unused]] DEV float pairs_norm(const head_pairs &x, float eps, int lane)
+{
+    return 1.0f / sqrtf(pairs_squares(x, lane) / 128.0f + eps);
 }
 
 // inv and w are 1 where there is no norm

@@ -372,7 +372,7 @@ static size_t lay_scratch(lg_cuda *c, const lg_limits *lim, char *base)
         larger(rows, few) * LG_ROT_MAX * sizeof(float) * LG_CU_ROPES,
         few * (size_t)lim->max_head * sizeof(int),            // arrived
         (size_t)lim->hidden * sizeof(float),                  // x_other
-        (size_t)LG_CU_EXACT_ROWS * LG_CU_EXPERTS * sizeof(uint32_t), // route_keys
+        few * LG_CU_EXPERTS * sizeof(uint32_t),               // route_keys
         out * LG_CU_SEGMENTS * sizeof(uint32_t),              // segments.best
         out * LG_CU_SEGMENTS * 2 * sizeof(float),             // segments.sums
         (out + 1) * sizeof(int),                              // segments.done, segments.rows_done

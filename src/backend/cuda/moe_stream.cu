@@ -41,11 +41,13 @@ struct row_at {
 
 // One thread's: what is still to be asked for. Rows are asked for in the order in which they lie, matrix by
 // matrix.
-struct asked_items {
+struct __align__(16) asked_items
+{
     row_at next[2];  // of gate and up, or down
     int left, group; // slots of the block; the group that is asked for, and
     int ready, slot; // how many of its items are not begun, and which slot of an item is next
     int first, end;  // the block's own items
+    int4 group_first; // the group of the first of them
     int turns;       // that have been taken; below 0: there are no more
     int turn[TURNS]; // their first items; below 0: none
 };
@@ -89,6 +91,27 @@ struct stream_args {
     int k;
 };
 
+// A shape in the form that the loops want: constants, if N_IN is not 0. KW: plan.kw then.
+struct shape {
+    int n_in, kw, tiles, quads;
+    row_planes row;
+};
+
+template <int T> static __host__ __device__ __forceinline__ row_planes planes_of_row(unsigned n)
+{
+    row_planes r = {T == LG_Q8_0 ? n : n / 2, T == LG_Q6_K ? n / 4 : 0, n / 16, T == LG_Q6_K ? n / 128 : 0};
+    return r;
+}
+
+template <int T, int N_IN, int KW> DEV shape shape_of(const stream_args &a)
+{
+    shape s = {a.m[0].n_in, a.plan.kw, a.plan.tiles, a.plan.quads, a.plan.row};
+
+    if constexpr (N_IN > 0)
+        s = {N_IN, KW, WARPS / KW, N_IN / 128 / KW, planes_of_row<T>(N_IN)};
+    return s;
+}
+
 /* ---- weights ---- */
 
 // The next n rows of a matrix to row `to_row` of a slot of `rows` rows.
@@ -97,7 +120,7 @@ DEV void copy_planes(unsigned to, unsigned rows, unsigned to_row, row_at &from, 
                      unsigned n, unsigned bar)
 {
     auto copy = [&](const uint8_t *&plane, unsigned bytes) { // bytes of a row
-        copy_range(to + to_row * bytes, plane, n * bytes, bar, 0);
+        copy_once(to + to_row * bytes, plane, n * bytes, bar);
         plane += n * bytes;
         to += rows * bytes;
     };
@@ -118,10 +141,11 @@ template <int T> DEV row_at row_of(const lg_cu_mat &m, const row_planes &b, int 
     return r;
 }
 
-// One thread: item `within` of the group is the next, and `items` of the group are left.
-template <int T, bool UP> DEV void ask_group(const stream_args &a, asked_items &s, int within, int items)
+// One thread: item `within` of the group, which is of `expert`, is the next, and `items` of the group are
+// left.
+template <int T, bool UP>
+DEV void ask_group(const stream_args &a, asked_items &s, int expert, int within, int items)
 {
-    int expert = __ldcg(&a.group[s.group].expert);
     int row = within * (UP ? (int)UP_COLS : a.plan.tiles * (int)TILE_ROWS);
 
     s.next[0] = row_of<T>(a.m[0], a.plan.row, expert, row);
@@ -130,10 +154,14 @@ template <int T, bool UP> DEV void ask_group(const stream_args &a, asked_items &
     s.ready = items;
 }
 
-// Groups that are not shared out.
-DEV int own_groups(const stream_args &a)
+DEV int expert_of(const stream_args &a, int group)
 {
-    int n = __ldcg(&a.n_group[0]);
+    return __ldcg(&a.group[group].expert);
+}
+
+// Groups of n that are not taken by turns.
+DEV int own_groups(int n)
+{
     return n - n / SHARED;
 }
 
@@ -145,8 +173,8 @@ template <int T, bool UP> DEV bool take_turn(const stream_args &a, asked_items &
 
     if (s.turns < 0)
         return false;
-    int first = own_groups(a) * items + atomicAdd(taken, 1) * a.plan.step;
-    if (first >= __ldcg(&a.n_group[0]) * items) {
+    int n = __ldcg(&a.n_group[0]), first = own_groups(n) * items + atomicAdd(taken, 1) * a.plan.step;
+    if (first >= n * items) {
         s.turn[s.turns % TURNS] = -1;
         s.turns = -1;
         return false;
@@ -155,7 +183,7 @@ template <int T, bool UP> DEV bool take_turn(const stream_args &a, asked_items &
     s.left = a.plan.step * a.plan.slots;
     s.group = first / items;
     first -= s.group * items;
-    ask_group<T, UP>(a, s, first, items - first);
+    ask_group<T, UP>(a, s, expert_of(a, s.group), first, items - first);
     return true;
 }
 
@@ -178,7 +206,7 @@ template <int T, bool UP> DEV void ask(const stream_args &a, asked_items &s, uns
     s.slot = 0;
     if (--s.ready == 0 && s.left > 0) {
         s.group++;
-        ask_group<T, UP>(a, s, 0, a.plan.items);
+        ask_group<T, UP>(a, s, expert_of(a, s.group), 0, a.plan.items);
     }
 }
 
@@ -192,13 +220,13 @@ template <int T> struct lane_place {
     bool mine; // on the diagonal
 };
 
-template <int T> DEV lane_place<T> lane_place_of(const stream_args &a, unsigned base)
+template <int T> DEV lane_place<T> lane_place_of(const stream_args &a, const shape &s, unsigned base)
 {
     int lane = threadIdx.x % 32, warp = warp_index(), g = lane / 4, t = lane % 4;
-    int n_in = a.m[0].n_in, part = warp & (a.plan.kw - 1), run = 4 * part + t;
+    int part = warp & (s.kw - 1), run = 4 * part + t;
     unsigned tokens = base + a.plan.room.tokens;
-    unsigned rows = (unsigned)(a.plan.tiles * TILE_ROWS), row = (unsigned)(warp / a.plan.kw * TILE_ROWS + g);
-    const row_planes &b = a.plan.row;
+    unsigned rows = (unsigned)(s.tiles * TILE_ROWS), row = (unsigned)(warp / s.kw * TILE_ROWS + g);
+    const row_planes &b = s.row;
     lane_place<T> p;
 
     p.codes = row * b.codes + (unsigned)run * 16;
@@ -206,7 +234,7 @@ template <int T> DEV lane_place<T> lane_place_of(const stream_args &a, unsigned 
     p.scales = rows * (b.codes + b.high) + row * b.scales + (unsigned)(T == LG_Q4_K ? run / 8 * 16 : run * 2);
     p.block = rows * (b.codes + b.high + b.scales) + row * b.block + (unsigned)(run / 8 * 2);
     p.mine = g / 2 == t;
-    p.q = p.mine ? tokens + (unsigned)((g & 1) * (n_in + 16) + run * 32) : base + a.plan.room.zeros;
+    p.q = p.mine ? tokens + (unsigned)((g & 1) * (s.n_in + 16) + run * 32) : base + a.plan.room.zeros;
     p.meta = tokens + (unsigned)run * 8;
     p.run8 = run & 7;
     return p;
@@ -249,18 +277,17 @@ DEV void shared_run(unsigned (&b)[8], unsigned at)
 }
 
 // The warp's quads of a slot times its tokens.
-template <int T, int PAIRS>
-DEV void slot_products(float (&acc)[PAIRS][4], const stream_args &a, const uint8_t *slot, lane_place<T> p)
+template <int T, int PAIRS, bool KNOWN>
+DEV void slot_products(float (&acc)[PAIRS][4], const shape &s, const uint8_t *slot, lane_place<T> p)
 {
-    int n_in = a.m[0].n_in;
-    unsigned kw = (unsigned)a.plan.kw, pair = pair_bytes<T>(n_in), q_pair = p.mine ? pair : 0,
+    unsigned kw = (unsigned)s.kw, pair = pair_bytes<T>(s.n_in), q_pair = p.mine ? pair : 0,
              q_next = p.mine ? kw * 128 : 0;
-    const pair_planes plane = planes_of(n_in);
+    const pair_planes plane = planes_of(s.n_in);
 
-#pragma unroll 1
-    for (int n = a.plan.quads; n > 0; n--) {
+#pragma unroll(KNOWN ? 4 : 1)
+    for (int n = s.quads; n > 0; n--) {
         few_quad<T> k;
-        take_quad<T>(k, slot, p, a.plan.row);
+        take_quad<T>(k, slot, p, s.row);
 #pragma unroll
         for (int c = 0; c < PAIRS; c++) {
             unsigned b[8];
@@ -284,10 +311,10 @@ struct ring_place {
 };
 
 // The sums of an item, of which the last tile is before `end`: silu(gate) * up, quantised.
-DEV void put_columns(const stream_args &a, const uint8_t *smem, int item, int end)
+DEV void put_columns(const stream_args &a, const shape &s, const uint8_t *smem, int item, int end)
 {
     const group_now &g = *(const group_now *)(smem + a.plan.room.group);
-    int lane = threadIdx.x % 32, token = WARPS - 1 - (int)threadIdx.x / 32, ring = UP_TILES + a.plan.tiles;
+    int lane = threadIdx.x % 32, token = WARPS - 1 - (int)threadIdx.x / 32, ring = UP_TILES + s.tiles;
     int ffn = a.m[0].n_out, gate = end - UP_TILES + lane / 16, up = gate + UP_TILES / 2;
 
     if (token >= g.n)
@@ -302,18 +329,18 @@ DEV void put_columns(const stream_args &a, const uint8_t *smem, int item, int en
 
 // What the warps left of a slot, in order of the warps of a tile: a warp a (tile, pair).
 template <int PAIRS, typename Put>
-DEV void join_parts(const stream_args &a, const float *part, unsigned count, Put put)
+DEV void join_parts(const shape &s, const float *part, unsigned count, Put put)
 {
-    int lane = threadIdx.x % 32, jobs = a.plan.tiles * PAIRS;
+    int lane = threadIdx.x % 32, jobs = s.tiles * PAIRS;
     int job = (int)((threadIdx.x / 32 - count * (unsigned)jobs) % WARPS), tile = job / PAIRS, c = job % PAIRS;
 
     if (job >= jobs)
         return;
-    part += (tile * a.plan.kw * PAIRS + c) * 32 + lane;
+    part += (tile * s.kw * PAIRS + c) * 32 + lane;
     float v[WARPS], sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < WARPS; i++)
-        v[i] = i < a.plan.kw ? part[i * PAIRS * 32] : 0.0f;
+        v[i] = i < s.kw ? part[i * PAIRS * 32] : 0.0f;
 #pragma unroll
     for (int i = 0; i < WARPS; i++)
         sum += v[i];
@@ -321,15 +348,15 @@ DEV void join_parts(const stream_args &a, const float *part, unsigned count, Put
 }
 
 // Items [from, to) of the group in turn.
-template <int T, bool UP, int PAIRS>
-DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int from, int to)
+template <int T, bool UP, int PAIRS, bool KNOWN>
+DEV void group_items(const stream_args &a, const shape &sh, uint8_t *smem, ring_place &s, int from, int to)
 {
     const rooms &room = a.plan.room;
     const group_now &g = *(const group_now *)(smem + room.group);
-    int lane = threadIdx.x % 32, warp = warp_index(), tiles = a.plan.tiles, ring = UP_TILES + tiles;
+    int lane = threadIdx.x % 32, warp = warp_index(), tiles = sh.tiles, ring = UP_TILES + tiles;
     int first = from * a.plan.slots, n = to * a.plan.slots - first, column = 0; // of the slot's first tile
     unsigned base = shared_at(smem);
-    const lane_place<T> place = lane_place_of<T>(a, base);
+    const lane_place<T> place = lane_place_of<T>(a, sh, base);
     float *columns = (float *)(smem + room.columns);
 
 #pragma unroll 1
@@ -337,7 +364,7 @@ DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int fro
         float acc[PAIRS][4] = {}, *part = (float *)(smem + room.parts) + (i & 1) * PARTS;
         unsigned bar = base + room.bars + (unsigned)s.at * 8, slot = base + (unsigned)(s.at * a.plan.slot);
         bar_wait(bar, (unsigned)s.parity);
-        slot_products<T, PAIRS>(acc, a, smem + s.at * a.plan.slot, place);
+        slot_products<T, PAIRS, KNOWN>(acc, sh, smem + s.at * a.plan.slot, place);
 #pragma unroll
         for (int c = 0; c < PAIRS; c++) {
             float sum;
@@ -345,13 +372,13 @@ DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int fro
             part[(warp * PAIRS + c) * 32 + lane] = sum;
         }
         __syncthreads(); // sums are there, and all have read the slot
-        if (threadIdx.x == 0) {
+        if (warp == 0 && copies()) {
             asked_items &asked = *(asked_items *)(smem + room.asked);
             ask<T, UP>(a, asked, slot, bar);
             if (asked.turns < 0)
                 let_next();
         }
-        join_parts<PAIRS>(a, part, (unsigned)i, [&](int tile, int row, int token, float sum) {
+        join_parts<PAIRS>(sh, part, (unsigned)i, [&](int tile, int row, int token, float sum) {
             if (UP)
                 columns[(token * ring + column + tile) * TILE_ROWS + row] = sum;
             else if (token < g.n)
@@ -359,7 +386,7 @@ DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int fro
                       (size_t)(((first + i) * tiles + tile) * TILE_ROWS + row)] = sum * g.scale[0];
         });
         if (UP && i > 0 && i * tiles % UP_TILES == 0)
-            put_columns(a, smem, (first + i) * tiles / UP_TILES - 1, column);
+            put_columns(a, sh, smem, (first + i) * tiles / UP_TILES - 1, column);
         if (UP)
             column = column + tiles == ring ? 0 : column + tiles;
         if (++s.at == a.plan.depth) {
@@ -369,17 +396,15 @@ DEV void group_items(const stream_args &a, uint8_t *smem, ring_place &s, int fro
     }
     __syncthreads();
     if (UP)
-        put_columns(a, smem, to - 1, column);
+        put_columns(a, sh, smem, to - 1, column);
 }
 
-// The whole block: a group with its tokens becomes the one in turn.
-template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *smem, int group)
+// The whole block: the group at `w` becomes the one in turn, but for its tokens.
+template <bool UP> DEV void next_group(const stream_args &a, uint8_t *smem, int4 w)
 {
     group_now &now = *(group_now *)(smem + a.plan.room.group);
-    int4 w = __ldcg((const int4 *)&a.group[group]);
     const lg_cu_group g = {w.x, w.y, w.z, w.w};
 
-    __syncthreads(); // nobody needs the one before
     if ((int)threadIdx.x < g.n)
         now.entry[threadIdx.x] = __ldcg(&a.entry[g.first + (int)threadIdx.x]);
     if (threadIdx.x == 0) {
@@ -388,28 +413,48 @@ template <int T, bool UP> DEV void next_group(const stream_args &a, uint8_t *sme
         now.scale[0] = matrix_scale(a.m[0], g.expert);
         now.scale[1] = UP ? matrix_scale(a.m[1], g.expert) : 0.0f;
     }
-    copy_tokens<T, 1>(smem + a.plan.room.tokens, a.in.q, a.in.meta, a.m[0].n_in, g.n,
-                   [&](int token) { return UP ? __ldcg(&a.entry[g.first + token]) / a.k : g.first + token; });
+    __syncthreads();
+}
+
+// The whole block: the tokens of the group in turn.
+template <int T, bool UP> DEV void take_tokens(const stream_args &a, const shape &sh, uint8_t *smem)
+{
+    const group_now &now = *(const group_now *)(smem + a.plan.room.group);
+
+    copy_tokens<T, 1>(smem + a.plan.room.tokens, a.in.q, a.in.meta, sh.n_in, now.n,
+                      [&](int token) { return UP ? now.entry[token] / a.k : now.first + token; });
     __syncthreads();
 }
 
 // The whole block: its own items, so that all blocks have about the same to do. What an item costs depends on
-// its group's tokens.
-DEV void share_items(const stream_args &a, asked_items &asked)
+// its group's tokens. All that is needed is asked for at once. heavy: an int of shared memory.
+DEV void share_items(const stream_args &a, asked_items &asked, int *heavy)
 {
-    unsigned items = (unsigned)a.plan.items, n = (unsigned)own_groups(a);
+    enum { HELD = 2, HELD_GROUPS = HELD * 32 * WARPS };
+    int4 counts = __ldcg((const int4 *)a.n_group), held[HELD];
+
+#pragma unroll
+    for (int j = 0; j < HELD; j++)
+        held[j] = __ldcg((const int4 *)&a.group[threadIdx.x + j * 32 * WARPS]);
+    unsigned items = (unsigned)a.plan.items, n = (unsigned)own_groups(counts.x);
     // the group behind them, if there is one, says how many of them are heavy
-    const int *behind = n < (unsigned)__ldcg(&a.n_group[0]) ? &a.group[n].heavy : &a.n_group[2];
-    unsigned heavy = (unsigned)__ldcg(behind);
-    unsigned all = (LIGHT * n + (HEAVY - LIGHT) * heavy) * items;
+    bool behind = n < (unsigned)counts.x, here = behind && n < HELD_GROUPS;
+    if (here && threadIdx.x == n % (32 * WARPS))
+        *heavy = n < 32 * WARPS ? held[0].w : held[1].w;
+    if (!here && threadIdx.x == 0)
+        *heavy = behind ? __ldcg(&a.group[n].heavy) : counts.z;
+    __syncthreads();
+    unsigned all = (LIGHT * n + (HEAVY - LIGHT) * (unsigned)*heavy) * items;
     unsigned at = all * blockIdx.x / gridDim.x, to = all * (blockIdx.x + 1) / gridDim.x;
 
     for (unsigned i = threadIdx.x; i < n; i += 32 * WARPS) {
-        int4 g = __ldcg((const int4 *)&a.group[i]);
+        int4 g = i < 32 * WARPS ? held[0] : i < HELD_GROUPS ? held[1] : __ldcg((const int4 *)&a.group[i]);
         unsigned cost = g.z > 2 ? HEAVY : LIGHT,
                  start = (LIGHT * i + (HEAVY - LIGHT) * (unsigned)g.w) * items;
-        if (at - start < cost * items) // these are below 2^31, or wrap
+        if (at - start < cost * items) { // these are below 2^31, or wrap
             asked.first = (int)(i * items + (at - start) / cost);
+            asked.group_first = g;
+        }
         if (to - start < cost * items)
             asked.end = (int)(i * items + (to - start) / cost);
     }
@@ -420,7 +465,8 @@ DEV void share_items(const stream_args &a, asked_items &asked)
     __syncthreads();
 }
 
-template <int T, bool UP>
+// N_IN, KW: see shape_of.
+template <int T, bool UP, int N_IN, int KW>
 static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     moe_stream_kernel(__grid_constant__ const stream_args a)
 {
@@ -429,6 +475,8 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     int items = a.plan.items;
     unsigned base = shared_at(smem);
     ring_place s = {};
+    int warp = warp_index();
+    const shape sh = shape_of<T, N_IN, KW>(a);
 
     if (threadIdx.x < 8)
         ((int *)(smem + room.zeros))[threadIdx.x] = 0;
@@ -442,18 +490,26 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
     if (UP)
         wait_for_last();
     asked_items &asked = *(asked_items *)(smem + room.asked);
-    share_items(a, asked);
-    int first = asked.first;
-    if (threadIdx.x == 0) {
+    share_items(a, asked, (int *)(smem + room.parts));
+    int first = asked.first, group_here = first < asked.end ? first / items : -1;
+    auto ask_slots = [&](int from, int to) {
+        if (warp == 0 && copies())
+            for (int i = from; i < to; i++)
+                ask<T, UP>(a, asked, base + (unsigned)(i * a.plan.slot), base + room.bars + (unsigned)i * 8);
+    };
+    if (warp == 0 && copies()) {
         asked.left = (asked.end - first) * a.plan.slots;
         asked.slot = asked.turns = 0;
         asked.group = first / items;
         int within = first - asked.group * items;
-        if (first < asked.end)
-            ask_group<T, UP>(a, asked, within, items - within);
-        for (int i = 0; i < a.plan.depth; i++)
-            ask<T, UP>(a, asked, base + (unsigned)(i * a.plan.slot), base + room.bars + (unsigned)i * 8);
+        if (group_here >= 0)
+            ask_group<T, UP>(a, asked, asked.group_first.x, within, items - within);
     }
+    // not more than memory is busy with until the first tokens are here, which come behind it
+    int early = UP ? 1 : a.plan.depth;
+    ask_slots(0, early);
+    if (group_here >= 0)
+        next_group<UP>(a, smem, asked.group_first);
     if (!UP)
         wait_for_last();
     __syncthreads();
@@ -465,11 +521,19 @@ static __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
             continue;
         }
         int group = first / items, from = first - group * items, to = min(end - group * items, items);
-        next_group<T, UP>(a, smem, group);
+        if (group != group_here) {
+            int4 w = __ldcg((const int4 *)&a.group[group]);
+            __syncthreads(); // nobody needs the one before
+            next_group<UP>(a, smem, w);
+        }
+        take_tokens<T, UP>(a, sh, smem);
+        group_here = -1;
+        ask_slots(early, a.plan.depth);
+        early = a.plan.depth;
         if (((const group_now *)(smem + room.group))->n <= 2)
-            group_items<T, UP, 1>(a, smem, s, from, to);
+            group_items<T, UP, 1, N_IN != 0>(a, sh, smem, s, from, to);
         else
-            group_items<T, UP, MOST_PAIRS>(a, smem, s, from, to);
+            group_items<T, UP, MOST_PAIRS, N_IN != 0>(a, sh, smem, s, from, to);
         first += to - from;
     }
 }
@@ -486,7 +550,7 @@ template <int T> static rooms rooms_of(int slots, int n_in, int tiles)
     r.bars = r.columns + (unsigned)(GROUP * (UP_TILES + tiles) * TILE_ROWS * 4);
     r.group = r.bars + MOST_DEPTH * 8;
     r.zeros = r.group + (unsigned)sizeof(group_now);
-    r.asked = r.zeros + 32;
+    r.asked = r.zeros + 32; // a multiple of 16
     r.bytes = r.asked + (unsigned)sizeof(asked_items);
     return r;
 }
@@ -495,8 +559,7 @@ template <int T> static rooms rooms_of(int slots, int n_in, int tiles)
 template <int T> static bool plan_type(const lg_cu_mat *m, bool up, stream_plan *p)
 {
     unsigned n = (unsigned)m->n_in;
-    const row_planes row = {T == LG_Q8_0 ? n : n / 2, T == LG_Q6_K ? n / 4 : 0, n / 16,
-                            T == LG_Q6_K ? n / 128 : 0};
+    const row_planes row = planes_of_row<T>(n);
     int bytes = (int)(row.codes + row.high + row.scales + row.block);
 
     p->depth = 0;
@@ -542,10 +605,24 @@ bool lg_cu_stream_takes(const lg_cu *c, const lg_cu_ffn *f)
 
 template <int T, bool UP> static void run(lg_cu *c, stream_args &a)
 {
-    auto kernel = moe_stream_kernel<T, UP>;
+    auto kernel = moe_stream_kernel<T, UP, 0, 0>;
 
     if (!plan_type<T>(&a.m[0], UP, &a.plan))
         return;
+    // shapes of published models, of which the compiler is to know all
+    int n_in = a.m[0].n_in, kw = a.plan.kw;
+    if constexpr (T == LG_Q4_K && UP)
+        kernel = n_in == 3072 && kw == 8   ? moe_stream_kernel<T, UP, 3072, 8>
+                 : n_in == 2048 && kw == 8 ? moe_stream_kernel<T, UP, 2048, 8>
+                                           : kernel;
+    if constexpr (T == LG_Q4_K && !UP)
+        kernel = n_in == 1024 && kw == 4  ? moe_stream_kernel<T, UP, 1024, 4>
+                 : n_in == 512 && kw == 2 ? moe_stream_kernel<T, UP, 512, 2>
+                                          : kernel;
+    if constexpr (T == LG_Q6_K && !UP)
+        kernel = n_in == 1024 && kw == 8  ? moe_stream_kernel<T, UP, 1024, 8>
+                 : n_in == 512 && kw == 4 ? moe_stream_kernel<T, UP, 512, 4>
+                                          : kernel;
     share_sm(c, kernel, a.plan.room.bytes);
     launch(c, kernel, dim3((unsigned)(BLOCKS * c->sms)), 32 * WARPS, a.plan.room.bytes, a);
 }

@@ -2,12 +2,14 @@
  * backend/cuda/norm: embedding (with the angles of the step), norms, quantisation of inputs, SwiGLU, row
  * copies.
  *
- * One block a row. (The norm of a single row is mostly part of the product behind it: stream.cuh.) A norm
- * leaves the input of the products that follow in c->acts, in the form that they want: int8 runs for up to
- * LG_CU_CODE_ROWS rows, bf16 above. The sum of squares is taken in an order that
- * depends on the number of columns alone.
+ * One block a row, or a cluster where what is normed is still to be added up. (The norm of a single row is
+ * mostly part of the product behind it: stream.cuh.) A norm leaves the input of the products that follow in
+ * c->acts, in the form that they want: int8 runs for up to LG_CU_CODE_ROWS rows, bf16 above. The sum of
+ * squares is taken in an order that depends on the number of columns alone.
  */
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/kv.cuh"
+#include "backend/cuda/stream.cuh"
 
 enum { NORM_THREADS = 512, EMBED_THREADS = 256 };
 
@@ -214,6 +216,64 @@ static __global__ void __launch_bounds__(SUM ? SUM_THREADS : NORM_THREADS)
               get4(a.w, at + lane * 4, cols, whole_w));
 }
 
+/* The same with a sum, for rows that are a whole number of fours for each thread of a cluster: a block has a
+ * part of the columns, and the chunks' sums of all. One multiprocessor alone takes more than a microsecond
+ * for the entries of a row. */
+enum { NORM_CLUSTER = 4, NORM_PART = 256, NORM_CHUNKS = NORM_CLUSTER * NORM_PART * 4 / NORM_CHUNK };
+
+template <int FORM>
+static __global__ void __launch_bounds__(NORM_PART)
+    norm_cluster_kernel(__grid_constant__ const norm_args a, const lg_cu_step *step)
+{
+    __shared__ __align__(8) unsigned long long bar;
+    __shared__ float sums[NORM_CHUNKS];
+    int lane = threadIdx.x % 32, row = (int)blockIdx.x / NORM_CLUSTER, rows = step_rows(step, a.rows);
+    int i = (int)(blockIdx.x % NORM_CLUSTER * blockDim.x + threadIdx.x) * 4, chunks = a.cols / NORM_CHUNK;
+    float4 w = *(const float4 *)(a.w + i); // older than the kernel before
+    float total = 0.0f;
+
+    if (threadIdx.x == 0) {
+        bar_init(shared_at(&bar));
+        bar_expect(shared_at(&bar), (unsigned)chunks * 4);
+        bars_ready();
+    }
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+    pdl_wait();
+    if (row >= rows)
+        return;
+    float4 v = __ldcg((const float4 *)(a.x + (size_t)row * (size_t)a.x_stride + (size_t)i));
+    float4 d = sum_entries(a.sum, row, i);
+    v = add4(v, d);
+    float part = warp_sum(squares4(v));
+    if (lane < NORM_CLUSTER)
+        send1(shared_of(shared_at(&sums[i / NORM_CHUNK]), (unsigned)lane), part,
+              shared_of(shared_at(&bar), (unsigned)lane));
+    *(float4 *)(a.sum.out.p + (size_t)row * (size_t)a.sum.out.stride + (size_t)i) = d;
+    *(float4 *)(a.x_out + (size_t)row * (size_t)a.x_stride + (size_t)i) = v;
+    sent_wait(shared_at(&bar));
+    for (int c = lane; c < chunks; c += 32)
+        total += sums[c];
+    float inv = 1.0f / sqrtf(warp_sum(total) / (float)a.cols + a.eps);
+    float4 y = scale4(v, inv, w);
+    *(float4 *)(a.out + (size_t)row * (size_t)a.out_stride + (size_t)i) = y;
+    put_act4<FORM>(a.acts, row, a.cols, i, y);
+}
+
+// Threads of a block of such a cluster; 0: not this norm. For follow-ups; more rows fill the card as they
+// are.
+static int cluster_threads(const lg_cu *c, const norm_args &a, int rows)
+{
+    uintptr_t all = (uintptr_t)a.x | (uintptr_t)a.x_out | (uintptr_t)a.out | (uintptr_t)a.w;
+
+    if (c->arch < 90 || rows <= LG_CU_EXACT_ROWS || NORM_CLUSTER * rows > c->sms ||
+        a.cols % (NORM_CLUSTER * NORM_CHUNK) || a.cols > NORM_CLUSTER * NORM_PART * 4 ||
+        (a.x_stride | a.out_stride) % 4 || (all & 15))
+        return 0;
+    return a.cols / (NORM_CLUSTER * 4);
+}
+
 static int act_form(const lg_cu *c, lg_rows rows, int cols)
 {
     if (bucket_rows(c, rows) > LG_CU_CODE_ROWS)
@@ -255,6 +315,16 @@ void lg_cu_norm(lg_cu *c, const lg_tensor *out, const lg_tensor *x, float *x_out
     a.acts = c->acts;
     if (sum)
         a.sum = *sum;
+    int part = sum ? cluster_threads(c, a, bucket_rows(c, out->rows)) : 0;
+    if (part > 0) {
+        launch_clusters(c,
+                        form == 1   ? norm_cluster_kernel<1>
+                        : form == 2 ? norm_cluster_kernel<2>
+                                    : norm_cluster_kernel<0>,
+                        dim3((unsigned)(NORM_CLUSTER * bucket_rows(c, out->rows))), part, 0, NORM_CLUSTER, a,
+                        c->step);
+        return;
+    }
     launch(c, sum ? kernel_of<true>(form) : kernel_of<false>(form), dim3((unsigned)bucket_rows(c, out->rows)),
            sum ? (int)SUM_THREADS : (int)NORM_THREADS, (size_t)ceil_div(x->cols, NORM_CHUNK) * sizeof(float),
            a, c->step);

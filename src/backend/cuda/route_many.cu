@@ -1,12 +1,16 @@
 /*
  * backend/cuda/route_many: routing of many rows: a product, a choice a row, and one block that sorts the
  * entries by expert and cuts them into tiles.
+ *
+ * Up to LG_CU_CODE_ROWS rows have two launches, each short enough to end beside one of the shared expert's
+ * (moe.cu): the product, which leaves keys, and one block that chooses from them and groups the entries, a
+ * thread an expert.
  */
-#include "backend/cuda/route.cuh"
+#include "backend/cuda/route_keys.cuh"
 
-// Up to LG_CU_CODE_ROWS rows: a block takes PART_EXPERTS experts, PART_ROWS rows and a slice of the inputs; a
-// warp every eighth four of them, a lane four experts and four rows. The slices are added up, in order, where
-// the choice is made.
+// A block takes PART_EXPERTS experts, PART_ROWS rows and a slice of the inputs; a warp every eighth four of
+// them, a lane four experts and four rows. The last block of some experts and rows adds the slices up, in
+// order.
 enum {
     PART_EXPERTS = 16,
     PART_ROWS = 32,
@@ -82,11 +86,57 @@ DEV void wait_unless(bool late)
         pdl_wait();
 }
 
+struct many_out {
+    float *part;   // [slice][bucket][expert]
+    float *logits; // [row][expert]
+    uint32_t *keys; // [row][KEY_EXPERTS]
+    int32_t *entry;
+    lg_cu_group *group;
+    int *n_group; // from PART_COUNTERS on: slices that are done, of each block of experts and rows
+};
+
+enum { PART_COUNTERS = 16 };
+
+static_assert((PART_COUNTERS + KEY_EXPERTS / PART_EXPERTS * LG_CU_CODE_ROWS / PART_ROWS) * 4 <= 256,
+              "n_group has room");
+
+// The last block of its experts and rows: their logits and keys.
+DEV void part_logits(const lg_cu_route &a, const many_out &out, int bucket, int e0, int row0, int rows)
+{
+    size_t stride = (size_t)bucket * (size_t)a.n_expert;
+    enum { MINE = PART_SUMS / PART_THREADS };
+    float v[MINE][PART_SLICES], bias[MINE];
+
+#pragma unroll
+    for (int j = 0; j < MINE; j++) {
+        int i = (int)threadIdx.x + j * PART_THREADS, e = e0 + i % PART_EXPERTS, r = i / PART_EXPERTS;
+        bool any = r < rows && e < a.n_expert;
+        const float *p = out.part + (size_t)(row0 + r) * (size_t)a.n_expert + (size_t)e;
+        bias[j] = any && a.bias ? __ldg(&a.bias[e]) : 0.0f;
+#pragma unroll
+        for (int s = 0; s < PART_SLICES; s++)
+            v[j][s] = any && s < (int)gridDim.y ? __ldcg(p + (size_t)s * stride) : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < MINE; j++) {
+        int i = (int)threadIdx.x + j * PART_THREADS, e = e0 + i % PART_EXPERTS, r = i / PART_EXPERTS;
+        float logit = 0.0f;
+#pragma unroll
+        for (int s = 0; s < PART_SLICES; s++)
+            logit += v[j][s];
+        if (r >= rows || e >= a.n_expert)
+            continue;
+        out.logits[(row0 + r) * a.n_expert + e] = logit;
+        out.keys[(row0 + r) * KEY_EXPERTS + e] = key_of(score_of(logit) + bias[j]);
+    }
+}
+
 static __global__ void __launch_bounds__(PART_THREADS)
-    route_part_kernel(__grid_constant__ const lg_cu_route a, float *part, int bucket, int slice, bool late,
-                      const lg_cu_step *step)
+    route_part_kernel(__grid_constant__ const lg_cu_route a, const many_out out, int bucket, int slice,
+                      bool late, const lg_cu_step *step)
 {
     __shared__ __align__(16) float room[(PART_EXPERTS + PART_ROWS) * PART_PITCH];
+    __shared__ bool last;
     int tid = threadIdx.x, lane = tid % 32, warp = tid / 32, e0 = (int)blockIdx.x * PART_EXPERTS;
     int from = (int)blockIdx.y * slice, to = min(from + slice, a.h.cols), row0 = (int)blockIdx.z * PART_ROWS;
     float *w = room, *x = room + PART_EXPERTS * PART_PITCH, acc[4][4] = {};
@@ -95,8 +145,8 @@ static __global__ void __launch_bounds__(PART_THREADS)
     float4 w4[PART_W], x4[PART_X];
 
     load_fours<true>(w4, router, (size_t)a.h.cols, a.n_expert - e0, from, to);
-    wait_unless(late);
     int rows = min(step_rows(step, a.h.rows) - row0, (int)PART_ROWS);
+    wait_unless(late);
     load_fours<false>(x4, h, (size_t)a.h.stride, rows, from, to);
     for (int k = from; k < to; k += PART_DEPTH) {
         __syncthreads();
@@ -124,60 +174,125 @@ static __global__ void __launch_bounds__(PART_THREADS)
         for (int v = 0; v < PART_WARPS; v++)
             sum += sums[v * PART_SUMS + e * PART_ROWS + r];
         if (r < rows && e0 + e < a.n_expert)
-            part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + r)) * (size_t)a.n_expert +
+            out.part[((size_t)blockIdx.y * (size_t)bucket + (size_t)(row0 + r)) * (size_t)a.n_expert +
                  (size_t)(e0 + e)] = sum;
     }
+    __syncthreads();
+    if (tid == 0) {
+        int *done = &out.n_group[PART_COUNTERS + blockIdx.z * gridDim.x + blockIdx.x];
+        last = arrive(done) == (int)gridDim.y - 1;
+        if (last)
+            *done = 0;
+    }
+    __syncthreads();
+    if (last)
+        part_logits(a, out, bucket, e0, row0, rows);
     if (late)
         wait_for_last();
 }
 
-// What choose_row_kernel leaves for the experts.
-struct grouping {
-    int32_t *entry;
-    lg_cu_group *group;
-    int *n_group;
+/* What the block that chooses knows, in shared memory. */
+struct many_choice {
+    unsigned long long rows[KEY_EXPERTS];       // that chose the expert, a bit each
+    uint8_t rank[LG_CU_CODE_ROWS][KEY_EXPERTS]; // of the expert in the row
+    unsigned sums[KEY_EXPERTS / 32];
 };
 
-// A block a row, of logits as below: all threads add the slices up, a warp chooses; the last block to finish
-// groups the entries.
-static __global__ void __launch_bounds__(PART_THREADS)
-    choose_row_kernel(__grid_constant__ const lg_cu_route a, const float *logits, int slices, int bucket,
-                      const grouping g, bool late, const lg_cu_step *step)
-{
-    __shared__ int room[2 * LG_CU_EXPERTS + 2 * PART_THREADS];
-    __shared__ bool last;
-    int tid = threadIdx.x, row = blockIdx.x;
-    size_t stride = (size_t)bucket * (size_t)a.n_expert;
+enum {
+    CHOOSE_WARPS = 16,
+    CHOOSE_THREADS = 32 * CHOOSE_WARPS,
+    CHOOSE_TURNS = LG_CU_CODE_ROWS / CHOOSE_WARPS // rows of a warp
+};
 
+static_assert((int)CHOOSE_THREADS >= (int)KEY_EXPERTS, "a thread an expert");
+
+// The block: entries by expert, and groups of up to LG_CU_FEW_COLS of them.
+DEV void many_groups(const lg_cu_route &a, const many_out &out, many_choice &c)
+{
+    // entries, groups, groups of more than two: together in 12, 10 and 10 bits
+    enum { MOST = LG_CU_FEW_COLS, GROUP_BIT = 12, HEAVY_BIT = 22 };
+    int e = (int)threadIdx.x, warp = e / 32, lane = e % 32;
+    unsigned long long rows = e < a.n_expert ? c.rows[e] : 0;
+    unsigned n = (unsigned)__popcll(rows), heavy = (n + MOST - 3) / MOST;
+    unsigned mine = n | (n + MOST - 1) / MOST << GROUP_BIT | heavy << HEAVY_BIT, sum = mine;
+
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        unsigned v = __shfl_up_sync(0xFFFFFFFFu, sum, (unsigned)o);
+        sum += lane >= o ? v : 0;
+    }
+    if (lane == 31 && e < KEY_EXPERTS)
+        c.sums[warp] = sum;
+    __syncthreads();
+    if (e >= KEY_EXPERTS)
+        return;
+    sum += __reduce_add_sync(0xFFFFFFFFu, lane < warp ? c.sums[lane] : 0u);
+    if (e == KEY_EXPERTS - 1) {
+        out.n_group[0] = (int)(sum >> GROUP_BIT & 1023);
+        out.n_group[2] = (int)(sum >> HEAVY_BIT);
+        out.n_group[3] = out.n_group[4] = 0;
+    }
+    sum -= mine;
+    int at = (int)(sum & 4095), tile = (int)(sum >> GROUP_BIT & 1023), before = (int)(sum >> HEAVY_BIT);
+    for (; rows != 0; tile++) {
+        lg_cu_group g = {e, at, min((int)__popcll(rows), (int)MOST), before};
+        before += g.n > 2;
+        out.group[tile] = g;
+        for (int i = 0; i < g.n; i++, rows &= rows - 1) {
+            int row = __ffsll((long long)rows) - 1;
+            out.entry[at++] = row * a.k + c.rank[row][e];
+        }
+    }
+}
+
+static_assert((int)LG_CU_FEW_COLS == 4, "a rest of three is heavy, one of two is not");
+
+// One block: a warp a row.
+static __global__ void __launch_bounds__(CHOOSE_THREADS)
+    choose_rows_kernel(__grid_constant__ const lg_cu_route a, const many_out out, bool late,
+                       const lg_cu_step *step)
+{
+    __shared__ many_choice c;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, rows = step_rows(step, a.h.rows);
+    int id[CHOOSE_TURNS] = {};
+    float logit[CHOOSE_TURNS] = {};
+    key_set keys[CHOOSE_TURNS];
+
+    if (threadIdx.x < KEY_EXPERTS)
+        c.rows[threadIdx.x] = 0;
+    __syncthreads();
     wait_unless(late);
-    int rows = step_rows(step, a.h.rows);
-    for (int e = tid; row < rows && e < a.n_expert; e += PART_THREADS) {
-        const float *p = logits + (size_t)row * (size_t)a.n_expert + (size_t)e;
-        float v[PART_SLICES], sum = 0.0f;
 #pragma unroll
-        for (int i = 0; i < PART_SLICES; i++)
-            v[i] = i < slices ? __ldcg(p + (size_t)i * stride) : 0.0f;
+    for (int i = 0; i < CHOOSE_TURNS; i++)
+        if (warp + i * CHOOSE_WARPS < rows)
+            keys[i] = load_keys(out.keys + (warp + i * CHOOSE_WARPS) * KEY_EXPERTS, lane);
 #pragma unroll
-        for (int i = 0; i < PART_SLICES; i++)
-            sum += v[i];
-        ((float *)room)[e] = sum;
+    for (int i = 0; i < CHOOSE_TURNS; i++) {
+        int row = warp + i * CHOOSE_WARPS;
+        if (row >= rows)
+            break;
+        id[i] = choose_keys(keys[i], a.n_expert, a.k, lane);
+        if (id[i] < 0)
+            id[i] = choose_among(keys[i], a.n_expert, a.k, lane);
+        if (lane < a.k) {
+            atomicOr(&c.rows[id[i]], 1ull << row);
+            c.rank[row][id[i]] = (uint8_t)lane;
+            logit[i] = __ldcg(&out.logits[row * a.n_expert + id[i]]);
+        }
     }
     __syncthreads();
-    if (tid < 32 && row < rows) {
-        if (a.n_expert <= 256)
-            choose<8>(a, (float *)room, a.bias, row, tid);
-        else
-            choose(a, (float *)room, a.bias, row, tid);
+    many_groups(a, out, c);
+#pragma unroll
+    for (int i = 0; i < CHOOSE_TURNS; i++) {
+        int row = warp + i * CHOOSE_WARPS;
+        if (row >= rows)
+            break;
+        float w = weights_of(a, score_of(logit[i]), lane);
+        if (lane < a.k) {
+            a.ids[row * a.k + lane] = id[i];
+            a.w[row * a.k + lane] = w;
+        }
     }
-    __syncthreads();
-    if (tid == 0) {
-        last = arrive(&g.n_group[1]) == (int)gridDim.x - 1;
-        if (last)
-            g.n_group[1] = 0;
-    }
-    __syncthreads();
-    if (last)
-        group_entries(a.ids, rows * a.k, a.n_expert, LG_CU_FEW_COLS, g.entry, g.group, g.n_group, room);
     if (late)
         wait_for_last();
 }
@@ -232,8 +347,14 @@ bool lg_cu_route_halves(const lg_cu *c, const lg_cu_route *a)
     int rows = bucket_rows(c, a->h.rows);
 
     return rows > LG_CU_EXACT_ROWS && rows <= LG_CU_CODE_ROWS && PART_SLICES <= slices_room(a) &&
+           a->n_expert <= KEY_EXPERTS && a->k <= 32 && !a->softmax &&
            a->h.cols % 4 == 0 && a->h.stride % 4 == 0 &&
            (((uintptr_t)a->h.p | (uintptr_t)a->router) & 15) == 0;
+}
+
+static many_out out_of(const lg_cu *c)
+{
+    return {c->expert_out, c->route_logits, c->route_keys, c->entry, c->group, c->n_group};
 }
 
 void lg_cu_route_part(lg_cu *c, const lg_cu_route *a, bool late)
@@ -242,17 +363,13 @@ void lg_cu_route_part(lg_cu *c, const lg_cu_route *a, bool late)
     dim3 grid((unsigned)ceil_div(a->n_expert, PART_EXPERTS), (unsigned)ceil_div(a->h.cols, slice),
               (unsigned)ceil_div(rows, PART_ROWS));
 
-    launch(c, route_part_kernel, grid, PART_THREADS, 0, *a, c->expert_out, rows, slice, late, c->step);
+    launch(c, route_part_kernel, grid, PART_THREADS, 0, *a, out_of(c), rows, slice, late, c->step);
 }
 
 // Groups are as for few rows.
 void lg_cu_route_choose(lg_cu *c, const lg_cu_route *a, bool late)
 {
-    int rows = bucket_rows(c, a->h.rows), slices = ceil_div(a->h.cols, slice_of(a));
-    const grouping g = {c->entry, c->group, c->n_group};
-
-    launch(c, choose_row_kernel, dim3((unsigned)rows), PART_THREADS, 0, *a, c->expert_out, slices, rows, g,
-           late, c->step);
+    launch(c, choose_rows_kernel, dim3(1), CHOOSE_THREADS, 0, *a, out_of(c), late, c->step);
     c->grouped = a->ids;
 }
 

@@ -125,6 +125,22 @@ DEV void copy_range(unsigned to, const uint8_t *from, unsigned bytes, unsigned b
 #endif
 }
 
+/* The same, one lane, from sm_90 on: bytes that nobody needs again soon, which leave L2 before others do. */
+DEV void copy_once(unsigned to, const uint8_t *from, unsigned bytes, unsigned bar)
+{
+#if __CUDA_ARCH__ >= 900
+    uint64_t policy;
+
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar), "l"(policy)
+                 : "memory");
+#else
+    copy_range(to, from, bytes, bar, 0);
+#endif
+}
+
 /* ---- rows in slots ---- */
 
 /* Bytes of n runs (a multiple of 8), whole rows or a slice of one: planes one behind the other, as in

@@ -93,6 +93,13 @@ DEV void wgmma_f16(float (&d)[32], unsigned long long a, unsigned long long b)
                  : "l"(a), "l"(b));
 }
 
+DEV void wgmma_f16_first(float (&d)[32], unsigned long long a, unsigned long long b) // d = a b
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" WGMMA_32 "}, %32, %33, 0, 1, 1, 0, 0;"
+                 : WGMMA_SUMS_32(d)
+                 : "l"(a), "l"(b));
+}
+
 DEV void wgmma_f16_columns(float (&d)[64], const unsigned (&a)[4], unsigned long long b)
 {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" WGMMA_64
