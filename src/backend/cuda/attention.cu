@@ -1,8 +1,8 @@
 /*
  * backend/cuda/attention: attention over block tables. Few rows: attn_few.cu; follow-ups on sm_90a:
  * attn_follow.cu. More rows take a flash kernel over K and V tiles in shared memory, which visits only blocks
- * that some row of its tile can see; on sm_90a that of attn_wgmma.cu. When the queries are too few to fill the
- * card the keys are cut into splits, whose results a second launch joins.
+ * that some row of its tile can see; on sm_90a that of attn_wgmma.cu. When the queries are too few to fill
+ * the card the keys are cut into splits, whose results a second launch joins.
  *
  * Surprise: f32 caches and head sizes other than 128 take a plain kernel that gives each query head a block.
  */
