@@ -79,37 +79,8 @@ DEV void few_choose(const lg_cu_route &a, const few_out &out, few_choice &c, int
 #pragma unroll
     for (int i = 0; i < FEW_TURNS; i++)
         keys[i] = load_keys(out.keys + min(warp + i * FEW_WARPS, rows - 1) * KEY_EXPERTS, lane);
-#pragma unroll
-    for (int i = 0; i < FEW_TURNS; i++) {
-        int row = warp + i * FEW_WARPS;
-        if (row >= rows)
-            break;
-        id[i] = choose_keys(keys[i], a.n_expert, a.k, lane);
-        if (id[i] < 0)
-            id[i] = choose_among(keys[i], a.n_expert, a.k, lane);
-        if (lane < a.k) {
-            atomicOr(&c.rows[id[i]], 1u << row);
-            c.rank[row][id[i]] = (uint8_t)lane;
-            logit[i] = __ldcg(&out.logits[row * a.n_expert + id[i]]);
-        }
-    }
+    choose_turns<FEW_WARPS>(a, out.logits, keys, c, rows, warp, lane, id, logit);
     __syncthreads();
-}
-
-DEV void few_store(const lg_cu_route &a, int rows, int warp, int lane, const int (&id)[FEW_TURNS],
-                   const float (&logit)[FEW_TURNS])
-{
-#pragma unroll
-    for (int i = 0; i < FEW_TURNS; i++) {
-        int row = warp + i * FEW_WARPS;
-        if (row >= rows)
-            break;
-        float w = weights_of(a, score_of(logit[i]), lane);
-        if (lane < a.k) {
-            a.ids[row * a.k + lane] = id[i];
-            a.w[row * a.k + lane] = w;
-        }
-    }
 }
 
 // The block's threads: entries by expert, and pairs of them, from the choice.
@@ -230,7 +201,7 @@ static __global__ void __launch_bounds__(FEW_THREADS, 1)
     float logit[FEW_TURNS] = {};
     few_choose(a, out, choice, rows, warp, lane, id, logit);
     few_groups(a, out, choice, warp, lane);
-    few_store(a, rows, warp, lane, id, logit);
+    store_turns<FEW_WARPS>(a, rows, warp, lane, id, logit);
 }
 
 template <int E> static void run(lg_cu *c, const lg_cu_route *a, int rows)

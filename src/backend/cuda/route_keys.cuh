@@ -98,4 +98,44 @@ static __device__ __noinline__ int choose_among(key_set s, int n, int k, int lan
     return id;
 }
 
+/* Experts of a warp's rows, every WARPS-th from `warp` on, from their keys: rank i on lane i, and its logit.
+ * c: rows[] that chose an expert, a bit each, and rank[][] of the expert in the row. */
+template <int WARPS, int TURNS, typename Choice>
+DEV void choose_turns(const lg_cu_route &a, const float *logits, const key_set (&keys)[TURNS], Choice &c,
+                      int rows, int warp, int lane, int (&id)[TURNS], float (&logit)[TURNS])
+{
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        int row = warp + i * WARPS;
+        if (row >= rows)
+            break;
+        id[i] = choose_keys(keys[i], a.n_expert, a.k, lane);
+        if (id[i] < 0)
+            id[i] = choose_among(keys[i], a.n_expert, a.k, lane);
+        if (lane < a.k) {
+            atomicOr(&c.rows[id[i]], (decltype(c.rows[0] + 0))1 << row);
+            c.rank[row][id[i]] = (uint8_t)lane;
+            logit[i] = __ldcg(&logits[row * a.n_expert + id[i]]);
+        }
+    }
+}
+
+/* What these rows chose, with its weights. */
+template <int WARPS, int TURNS>
+DEV void store_turns(const lg_cu_route &a, int rows, int warp, int lane, const int (&id)[TURNS],
+                     const float (&logit)[TURNS])
+{
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        int row = warp + i * WARPS;
+        if (row >= rows)
+            break;
+        float w = weights_of(a, score_of(logit[i]), lane);
+        if (lane < a.k) {
+            a.ids[row * a.k + lane] = id[i];
+            a.w[row * a.k + lane] = w;
+        }
+    }
+}
+
 #endif

@@ -266,33 +266,10 @@ static __global__ void __launch_bounds__(CHOOSE_THREADS)
     for (int i = 0; i < CHOOSE_TURNS; i++)
         if (warp + i * CHOOSE_WARPS < rows)
             keys[i] = load_keys(out.keys + (warp + i * CHOOSE_WARPS) * KEY_EXPERTS, lane);
-#pragma unroll
-    for (int i = 0; i < CHOOSE_TURNS; i++) {
-        int row = warp + i * CHOOSE_WARPS;
-        if (row >= rows)
-            break;
-        id[i] = choose_keys(keys[i], a.n_expert, a.k, lane);
-        if (id[i] < 0)
-            id[i] = choose_among(keys[i], a.n_expert, a.k, lane);
-        if (lane < a.k) {
-            atomicOr(&c.rows[id[i]], 1ull << row);
-            c.rank[row][id[i]] = (uint8_t)lane;
-            logit[i] = __ldcg(&out.logits[row * a.n_expert + id[i]]);
-        }
-    }
+    choose_turns<CHOOSE_WARPS>(a, out.logits, keys, c, rows, warp, lane, id, logit);
     __syncthreads();
     many_groups(a, out, c);
-#pragma unroll
-    for (int i = 0; i < CHOOSE_TURNS; i++) {
-        int row = warp + i * CHOOSE_WARPS;
-        if (row >= rows)
-            break;
-        float w = weights_of(a, score_of(logit[i]), lane);
-        if (lane < a.k) {
-            a.ids[row * a.k + lane] = id[i];
-            a.w[row * a.k + lane] = w;
-        }
-    }
+    store_turns<CHOOSE_WARPS>(a, rows, warp, lane, id, logit);
     if (late)
         wait_for_last();
 }
