@@ -256,22 +256,23 @@ LG_INLINE void slice_times_group(cols_fn cols, int variant, int width, const uin
     }
 }
 
-// In as few turns as there can be, since each loads the weights. Groups of eight: the last two are of the
-// same width, or nearly; of four, there is no turn to save.
+// Columns of the next turn of n: in as few turns as there can be, since each loads the weights. Groups of
+// eight: the last two are of the same width, or nearly; of four, there is no turn to save.
+LG_INLINE int columns_of_turn(int n, int width)
+{
+    if (n <= width)
+        return n;
+    return n >= 2 * width || width <= 4 ? width : (n + 1) / 2;
+}
+
 LG_INLINE void slice_times_columns(cols_fn cols, int variant, int width, const uint8_t *slice, int n_in,
                                    int at, int n, const uint8_t *const *a, int n_cols, shares *ahead,
                                    float *acc)
 {
-    int c = 0;
-
-    for (; n_cols - c >= 2 * width; c += width)
-        cols(variant, slice, n_in, at, n, a + c, width, ahead, acc + LG_TILE_ROWS * c);
-    for (int left = n_cols - c; left > 0; left = n_cols - c) {
-        int now = left <= width ? left : width > 4 ? (left + 1) / 2 : width;
-
+    for (int c = 0, now; c < n_cols; c += now) {
+        now = columns_of_turn(n_cols - c, width);
         slice_times_group(cols, variant, width, slice, n_in, at, n, a + c, now, ahead,
                           acc + LG_TILE_ROWS * c);
-        c += now;
     }
 }
 
@@ -320,17 +321,20 @@ LG_INLINE void gemm_sliced(slice_fn multiply, int width, int unit, size_t unit_b
     }
 }
 
+/* gemm from name_slice, and both from the columns of a slice. */
+#define LG_GEMM_OF_SLICES(name, width, unit, unit_bytes)                                                \
+    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,      \
+                     int n_cols, float *y, size_t y_stride)                                             \
+    {                                                                                                   \
+        gemm_sliced(name##_slice, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
+    }
 #define LG_SLICED_GEMM(name, cols, variant, width, unit, unit_bytes)                                    \
     static void name##_slice(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a,    \
                              int n_cols, shares *ahead, float *acc)                                     \
     {                                                                                                   \
         slice_times_columns(cols, variant, width, slice, n_in, at, n, a, n_cols, ahead, acc);           \
     }                                                                                                   \
-    static void name(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx,      \
-                     int n_cols, float *y, size_t y_stride)                                             \
-    {                                                                                                   \
-        gemm_sliced(name##_slice, width, unit, unit_bytes, tile, n_in, n_rows, x, idx, n_cols, y, y_stride); \
-    }
+    LG_GEMM_OF_SLICES(name, width, unit, unit_bytes)
 
 /* 8 x 8 int32: on return r[i] lane j = what was dword i of row j. Rows are given as memory, 32 bytes each. */
 LG_INLINE void transpose_rows(const uint8_t *const p[8], size_t at, __m256i r[8])

@@ -70,11 +70,40 @@ LG_INLINE __m128i sums_of_32_vnni(const void *sums)
     return _mm256_cvtepi32_epi16(_mm256_add_epi16(s, _mm256_srli_epi32(s, 16)));
 }
 
+/*
+ * How the scales of a sub-block meet a column's step: by a multiplication, or by an address. Steps of
+ * LG_ACT_Q256 are 1 to 8, so a sub-block has eight such vectors, 64 bytes each. The first columns that pass
+ * over a slice make them, by additions, which have units of their own beside the multipliers; what follows
+ * takes them. They are 8 KiB of a slice, and stores are dear beside loads, so few columns multiply
+ * (docs/decisions/0251).
+ */
+typedef enum scales_by { MULTIPLYING, MAKING, TAKING } scales_by;
+enum { MULTIPLE_BYTES = 64, MULTIPLES_BYTES = 8 * MULTIPLE_BYTES };
+
+LG_INLINE void put_multiples(const uint8_t *scales, uint8_t *out)
+{
+    __m512i s = load512(scales), sum = s;
+
+    LG_UNROLL(8)
+    for (int i = 0; i < MULTIPLES_BYTES; i += MULTIPLE_BYTES) {
+        _mm512_store_si512(out + i, sum);
+        sum = _mm512_add_epi16(sum, s);
+    }
+}
+
+LG_INLINE size_t get_step(const uint8_t *p)
+{
+    uint16_t step;
+
+    memcpy(&step, p, sizeof step);
+    return step;
+}
+
 /* Q4_K, and Q5_K with `five`: tiles of avx512_k_tile.h. The two sums that a row has of 16 codes (Q5_K: 8) fit
  * int16, so one instruction packs those of all 16 rows and one multiplies them by the scale and adds. See
  * gemm_sliced. */
-LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, int n,
-                              const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
+LG_INLINE void wide_cols_vnni(int five, scales_by by, uint8_t *multiples, const uint8_t *slice, int n_in,
+                              int at, int n, const uint8_t *const *x, int n_cols, shares *ahead, float *acc)
 {
     const int run = five ? 2 : 4; // 16 * 15 * 127, 8 * 31 * 127
     const uint8_t *q[VNNI_COLS];
@@ -97,9 +126,11 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
             dot[c] = zero512();
         }
         for (int j = 0; j < 8; j++) {
-            __m512i s = load512(slice + TILE_SCALES + 64 * j);
+            const uint8_t *s = slice + TILE_SCALES + 64 * j;
 
             fetch_shares(&next, 1);
+            if (by == MAKING)
+                put_multiples(s, multiples);
             LG_UNROLL(2)
             for (int h = 0; h < 4 / run; h++) {
                 __m512i low[VNNI_COLS], high[VNNI_COLS];
@@ -123,10 +154,18 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
                     }
                 }
                 LG_UNROLL(8)
-                for (int c = 0; c < n_cols; c++)
-                    dot[c] = dot_words(dot[c], _mm512_packs_epi32(low[c], high[c]),
-                                       _mm512_mullo_epi16(s, broadcast512_i32(q[c] + steps + 4 * j)));
+                for (int c = 0; c < n_cols; c++) {
+                    const uint8_t *step = q[c] + steps + 4 * j;
+                    __m512i sums16 = _mm512_packs_epi32(low[c], high[c]);
+
+                    dot[c] =
+                        by == MULTIPLYING
+                            ? dot_words(dot[c], sums16,
+                                        _mm512_mullo_epi16(load512(s), broadcast512_i32(step)))
+                            : dot_words_of(dot[c], sums16, multiples + MULTIPLE_BYTES * (get_step(step) - 1));
+                }
             }
+            multiples += MULTIPLES_BYTES;
         }
         LG_UNROLL(8)
         for (int c = 0; c < n_cols; c++)
@@ -150,6 +189,65 @@ LG_INLINE void wide_cols_vnni(int five, const uint8_t *slice, int n_in, int at, 
         }
     }
     *ahead = next;
+}
+
+#define LG_WIDE_COLS(n) wide_cols_vnni(five, by, multiples, slice, n_in, at, inputs, a, n, ahead, acc)
+
+/* n columns at once: up to 4, or 4 to 8 with `wide`. */
+LG_INLINE void wide_turn_vnni(int five, bool wide, scales_by by, uint8_t *multiples, const uint8_t *slice,
+                              int n_in, int at, int inputs, const uint8_t *const *a, int n, shares *ahead,
+                              float *acc)
+{
+    if (wide) {
+        switch (n) {
+        case 8: LG_WIDE_COLS(8); break;
+        case 7: LG_WIDE_COLS(7); break;
+        case 6: LG_WIDE_COLS(6); break;
+        case 5: LG_WIDE_COLS(5); break;
+        default: LG_WIDE_COLS(4); break;
+        }
+        return;
+    }
+    switch (n) {
+    case 4: LG_WIDE_COLS(4); break;
+    case 3: LG_WIDE_COLS(3); break;
+    case 2: LG_WIDE_COLS(2); break;
+    default: LG_WIDE_COLS(1); break;
+    }
+}
+#undef LG_WIDE_COLS
+
+/* slice_times_columns for wide_cols_vnni: Q4_K by eight columns, Q5_K by four; up to two turns of four
+ * multiply their scales. */
+LG_INLINE void wide_slice_vnni(int five, const uint8_t *slice, int n_in, int at, int n,
+                               const uint8_t *const *a, int n_cols, shares *ahead, float *acc)
+{
+    _Alignas(64) uint8_t multiples[LG_SLICE / 32 * MULTIPLES_BYTES];
+    const int width = five ? 4 : 8, few = five ? 8 : 4;
+
+    for (int c = 0, now; c < n_cols; c += now) {
+        float *to = acc + LG_TILE_ROWS * c;
+
+        now = columns_of_turn(n_cols - c, width);
+        if (n_cols <= few)
+            wide_turn_vnni(five, false, MULTIPLYING, multiples, slice, n_in, at, n, a + c, now, ahead, to);
+        else if (c == 0)
+            wide_turn_vnni(five, !five, MAKING, multiples, slice, n_in, at, n, a, now, ahead, to);
+        else
+            wide_turn_vnni(five, !five, TAKING, multiples, slice, n_in, at, n, a + c, now, ahead, to);
+    }
+}
+
+static void gemm_q4_k_vnni_slice(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a,
+                                 int n_cols, shares *ahead, float *acc)
+{
+    wide_slice_vnni(0, slice, n_in, at, n, a, n_cols, ahead, acc);
+}
+
+static void gemm_q5_k_vnni_slice(const uint8_t *slice, int n_in, int at, int n, const uint8_t *const *a,
+                                 int n_cols, shares *ahead, float *acc)
+{
+    wide_slice_vnni(1, slice, n_in, at, n, a, n_cols, ahead, acc);
 }
 
 /* The scales of a sub-block (int16 pairs (s, s), of which `one` keeps one) times the activations' step. */
@@ -366,8 +464,8 @@ LG_INLINE void run_cols_vnni(int variant, const uint8_t *slice, int n_in, int at
     *ahead = next;
 }
 
-LG_SLICED_GEMM(gemm_q4_k_vnni, wide_cols_vnni, 0, 8, 256, WIDE_BYTES)
-LG_SLICED_GEMM(gemm_q5_k_vnni, wide_cols_vnni, 1, 4, 256, WIDE_BYTES)
+LG_GEMM_OF_SLICES(gemm_q4_k_vnni, 8, 256, WIDE_BYTES)
+LG_GEMM_OF_SLICES(gemm_q5_k_vnni, 4, 256, WIDE_BYTES)
 LG_SLICED_GEMM(gemm_q6_k_vnni, q6_cols_vnni, 0, 8, 256, Q6_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_vnni, signed_k_cols_vnni, 0, 4, 256, SIGNED_BYTES)
 LG_SLICED_GEMM(gemm_signed_k_min_vnni, signed_k_cols_vnni, 1, 4, 256, SIGNED_BYTES)
