@@ -101,6 +101,7 @@ LG_INLINE __m512i dot_words(__m512i acc, __m512i a, __m512i b)
     __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
     return acc;
 }
+/* The same, b in memory: part of the instruction. */
 LG_INLINE __m512i dot_words_of(__m512i acc, __m512i a, const void *p)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "m"(*(const __m512i *)p));

@@ -72,10 +72,10 @@ LG_INLINE __m128i sums_of_32_vnni(const void *sums)
 
 /*
  * How the scales of a sub-block meet a column's step: by a multiplication, or by an address. Steps of
- * LG_ACT_Q256 are 1 to 8, so a sub-block has eight such vectors, 64 bytes each. The first columns that pass
- * over a slice make them, by additions, which have units of their own beside the multipliers; what follows
- * takes them. They are 8 KiB of a slice, and stores are dear beside loads, so few columns multiply
- * (docs/decisions/0251).
+ * LG_ACT_Q256 are 1 to 8 whatever the input, so a sub-block has eight such vectors, 64 bytes each. The first
+ * columns that pass over a slice make them, by additions, which have units of their own beside the
+ * multipliers; what follows takes them. They are 8 KiB of a slice, and stores are dear beside loads, so few
+ * columns multiply (docs/decisions/0251).
  */
 typedef enum scales_by { MULTIPLYING, MAKING, TAKING } scales_by;
 enum { MULTIPLE_BYTES = 64, MULTIPLES_BYTES = 8 * MULTIPLE_BYTES };
