@@ -49,7 +49,7 @@ LG_INLINE __m512i broadcast512_i64(const void *p)
 }
 /* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. What goes to L1 is asked for once
  * more, LG_AGAIN later: Zen 5 drops what it has no room for among its misses (docs/decisions/0250). After a
- * jump at once, since 2 KiB of what lies before cost as much as the jump (docs/decisions/0253). */
+ * jump at once: 2 KiB of what lies before cost 2 % of all products (docs/decisions/0253). */
 LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
 {
     if (to_l2) {
