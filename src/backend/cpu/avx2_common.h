@@ -144,10 +144,11 @@ LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const ui
  * rows a stream takes nothing that the thread does not read: short pieces would lose a fifth of the bandwidth
  * (docs/decisions/0155).
  */
-enum { LG_AHEAD = 8192 };
+enum { LG_AHEAD = 8192, LG_AGAIN = 2048 };
 typedef struct stream {
     const uint8_t *at, *end;
     const lg_span *next;
+    size_t lag;   /* how far behind `at` the AVX-512 level asks once more */
     size_t again; /* where nothing follows: so many bytes once more, which are on their way */
 } stream;
 
@@ -157,7 +158,7 @@ LG_INLINE stream stream_of(const lg_mat *w, int row, int n_rows)
     size_t group = 4 * w->row_bytes, ahead = group > LG_AHEAD ? group + 1024 : LG_AHEAD;
 
     at = (size_t)(end - at) > ahead ? at + ahead : end - 1;
-    return (stream){at, end, &w->next, (size_t)n_rows < 4 ? (size_t)n_rows * w->row_bytes : group};
+    return (stream){at, end, &w->next, LG_AGAIN, (size_t)n_rows < 4 ? (size_t)n_rows * w->row_bytes : group};
 }
 
 LG_INLINE void fetch(const uint8_t *p, int bytes)
@@ -176,6 +177,7 @@ LG_INLINE void pass_on(stream *s, int bytes)
         s->at = s->next->p;
         s->end = s->at + s->next->bytes;
         s->next = NULL;
+        s->lag = 0; // what lies before is another thread's
     } else {
         s->at = s->end - s->again;
     }

@@ -48,9 +48,8 @@ LG_INLINE __m512i broadcast512_i64(const void *p)
     return _mm512_set1_epi64(v);
 }
 /* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. What goes to L1 is asked for once
- * more, LG_AGAIN later: Zen 5 drops what it has no room for among its misses. After a jump that asks for a
- * little of what lies before; a check costs more (docs/decisions/0250). */
-enum { LG_AGAIN = 2048 };
+ * more, LG_AGAIN later: Zen 5 drops what it has no room for among its misses (docs/decisions/0250). After a
+ * jump at once: 2 KiB of what lies before cost 2 % of all products (docs/decisions/0253). */
 LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
 {
     if (to_l2) {
@@ -58,7 +57,7 @@ LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
             _mm_prefetch((const char *)s->at + i, _MM_HINT_T1);
     } else {
         fetch(s->at, bytes);
-        fetch((const uint8_t *)((uintptr_t)s->at - LG_AGAIN), bytes);
+        fetch((const uint8_t *)((uintptr_t)s->at - s->lag), bytes);
     }
     pass_on(s, bytes);
 }

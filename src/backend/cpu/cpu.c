@@ -57,7 +57,8 @@ static lg_limits widen(const lg_limits *a, const lg_limits *b)
 static size_t op_scratch_bytes(const lg_cpu *c, const lg_limits *lim)
 {
     const size_t need[] = {lg_cpu_misc_scratch(c, lim), lg_cpu_attn_scratch(c, lim),
-                           lg_cpu_linear_scratch(c, lim), lg_cpu_moe_scratch(c, lim)};
+                           lg_cpu_linear_scratch(c, lim), lg_cpu_route_scratch(c, lim),
+                           lg_cpu_moe_scratch(c, lim)};
     size_t most = 0;
 
     for (size_t i = 0; i < sizeof need / sizeof *need; i++)

@@ -137,9 +137,12 @@ size_t lg_cpu_attn_scratch(const lg_cpu *c, const lg_limits *lim);
 void lg_cpu_linear(lg_cpu *c, const lg_tensor *x, const lg_part *parts, int n_parts);
 size_t lg_cpu_linear_scratch(const lg_cpu *c, const lg_limits *lim);
 
-/* ---- op_moe.c ---- */
+/* ---- op_route.c ---- */
 void lg_cpu_swiglu(lg_cpu *c, const lg_tensor *out, const lg_tensor *gate, const lg_tensor *up);
 void lg_cpu_route(lg_cpu *c, const lg_route_args *a);
+size_t lg_cpu_route_scratch(const lg_cpu *c, const lg_limits *lim);
+
+/* ---- op_moe.c ---- */
 /* The routed part is absent when a->gate is NULL: then this is a dense FFN, out = shared(h). */
 void lg_cpu_moe(lg_cpu *c, const lg_moe_args *a);
 size_t lg_cpu_moe_scratch(const lg_cpu *c, const lg_limits *lim);

@@ -96,8 +96,11 @@ static double probe_int8(int64_t rounds)
 void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
 {
     k->isa = "avx512vnni";
+    k->type[LG_F32].unpack = unpack_f32_pairs;
     k->type[LG_F32].gemm = gemm_float_zmm;
+    k->type[LG_F16].unpack = unpack_f16_pairs;
     k->type[LG_F16].gemm = gemm_float_zmm;
+    k->type[LG_BF16].unpack = unpack_bf16_pairs;
     k->type[LG_BF16].gemm = gemm_float_zmm;
     k->type[LG_Q8_0].gemm = gemm_runs32_vnni;
     k->type[LG_Q4_0].gemm = gemm_runs32_vnni;

@@ -556,10 +556,8 @@ size_t lg_cpu_moe_scratch(const lg_cpu *c, const lg_limits *lim)
     size_t mid =
         larger(rows * lg_act_bytes(LG_ACT_F32, (int)dense), entries * lg_act_bytes(LG_ACT_F32, (int)narrow));
     size_t raw = larger(fine * dense, fine * (k + 1) * narrow) * sizeof(float);
-    size_t route =
-        rows * (size_t)lim->max_expert * sizeof(float) + lg_product_tiles(lim->hidden) * (size_t)c->n_threads;
 
-    return route + (lg_act_bytes(LG_ACT_Q32, lim->hidden) + lg_act_bytes(LG_ACT_Q256, lim->hidden)) * rows +
+    return (lg_act_bytes(LG_ACT_Q32, lim->hidden) + lg_act_bytes(LG_ACT_Q256, lim->hidden)) * rows +
            mid + raw + entries * 2 * sizeof(int32_t) + (entries + 1) * sizeof(group) +
            most * (dense / FINE_ROWS + 1) * sizeof(atomic_int) +
            ((size_t)lim->max_expert + 1) * sizeof(int32_t) +

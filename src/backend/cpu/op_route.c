@@ -2,32 +2,99 @@
  * backend/cpu/op_route: the router (f32 weights, f32 arithmetic) and SwiGLU on its own.
  *
  * A score decides which expert a token sees, so nothing is rounded here: the products use the F32 kernels,
- * the sigmoid is the stable form, and ties go to the lower index. The order of the result is the order of
- * every later sum.
+ * the sigmoid is the stable form, with an exponential of our own that is the same on every system, and ties
+ * go to the lower index. The order of the result is the order of every later sum.
  */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/product.h"
 
-enum { ROUTE_ROWS = 16 }; // router rows of an item
-enum { SERIAL_CHOICE = 4 }; // rows up to which the caller chooses alone, without a barrier
+enum {
+    SERIAL_CHOICE = 4, // rows up to which the caller chooses alone, without a barrier
+    CHUNK = 16,        // experts of a chunk, of which the largest score is kept
+    TAKEN = INT32_MIN, // below the key of every score
+    THREAD_ITEMS = 2,  // of a thread, at least: more would each read all activations once more
+};
 
 typedef struct route_job {
     const lg_cpu *c;
     const lg_route_args *a;
     const float *bias; // or NULL
     int n_rows, n_expert;
+    int item_rows;     // router rows of an item
     float *logits;     // [row][expert]; becomes probabilities
+    int32_t *keys;     // of each thread: scores of a row, then the largest of each chunk
     lg_queue queue;
     char *tiles;
     size_t tiles_bytes;
 } route_job;
 
-static float sigmoid(float z)
+static int n_chunks(int n_expert)
 {
-    float e = expf(-fabsf(z));
+    return (n_expert + CHUNK - 1) / CHUNK;
+}
 
-    return z < 0.0f ? e / (1.0f + e) : 1.0f / (1.0f + e);
+static size_t key_count(int n_expert)
+{
+    return (size_t)n_chunks(n_expert) * (CHUNK + 1);
+}
+
+// exp(-a) for 0 <= a <= 110, to 2^-42: rounded to float it was the nearest one for each of 160 million tried
+// (every seventh float).
+static double exp_minus(double a)
+{
+    const double shift = 0x1.8p52; // added, leaves the nearest integer in the low bits
+    double n = a * -0x1.71547652b82fep0 + shift, r = -a - (n - shift) * 0x1.62e42fefa39efp-1;
+    double p = 1.0 / 3628800;
+    uint64_t bits, power;
+
+    p = p * r + 1.0 / 362880;
+    p = p * r + 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    memcpy(&bits, &p, sizeof bits);
+    memcpy(&power, &n, sizeof power);
+    bits += power << 52;
+    memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+static uint32_t bits_of(float v)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float v;
+
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+// Choices on bits, so that the loop has no branches and compilers make vectors of it.
+static void sigmoid(float *z, int n)
+{
+    const int32_t most = 0x42DC0000, infinity = 0x7F800000; // 110 as a float, beyond which exp(-z) is 0
+
+    for (int i = 0; i < n; i++) {
+        uint32_t bits = bits_of(z[i]), negative = 0u - (bits >> 31);
+        int32_t size = (int32_t)(bits & INT32_MAX), a = size < most ? size : most;
+        float e = (float)exp_minus((double)float_of((uint32_t)a));
+        float top = float_of((bits_of(e) & negative) | (bits_of(1.0f) & ~negative));
+
+        z[i] = float_of(bits_of(top / (1.0f + e)) | (uint32_t)-(size > infinity)); // NaN stays NaN
+    }
 }
 
 static void softmax(float *z, int n)
@@ -44,34 +111,61 @@ static void softmax(float *z, int n)
         z[i] /= sum;
 }
 
+// Scores as integers of the same order, -inf for NaN, and TAKEN up to a whole number of chunks.
+static void fill_keys(const route_job *j, const float *p, int32_t *key)
+{
+    const int32_t infinity = 0x7F800000;
+    int n = j->n_expert;
+
+    for (int e = 0; e < n; e++)
+        key[e] = (int32_t)bits_of((j->bias ? p[e] + j->bias[e] : p[e]) + 0.0f); // no -0
+    for (int e = 0; e < n; e++) {
+        int32_t nan = -((key[e] & INT32_MAX) > infinity);
+        int32_t v = (key[e] & ~nan) | ((infinity | INT32_MIN) & nan);
+
+        key[e] = v ^ (v >> 31 & INT32_MAX);
+    }
+    for (int e = n; e < n_chunks(n) * CHUNK; e++)
+        key[e] = TAKEN;
+}
+
+static int32_t largest(const int32_t *v, int n)
+{
+    int32_t most = TAKEN;
+
+    for (int i = 0; i < n; i++)
+        most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+static int first_of(const int32_t *v, int32_t wanted)
+{
+    int i = 0;
+
+    while (v[i] != wanted)
+        i++;
+    return i;
+}
+
 // The k largest p + bias, descending, ties to the lower index. NaN counts as the smallest.
-static void choose(const route_job *j, const float *p, int32_t *ids, float *w)
+static void choose(const route_job *j, const float *p, int32_t *key, int32_t *ids, float *w)
 {
     const lg_route_args *a = j->a;
-    int k = a->out.k, held = 0;
+    int k = a->out.k, chunks = n_chunks(j->n_expert);
+    int32_t *most = key + chunks * CHUNK; // of each chunk
     float sum = 0.0f;
 
-    for (int e = 0; e < j->n_expert; e++) {
-        float score = j->bias ? p[e] + j->bias[e] : p[e];
-        int at = held;
-
-        if (score != score)
-            score = -INFINITY;
-        while (at > 0 && score > w[at - 1])
-            at--;
-        if (at == k)
-            continue;
-        held += held < k;
-        for (int i = held - 1; i > at; i--) {
-            ids[i] = ids[i - 1];
-            w[i] = w[i - 1];
-        }
-        ids[at] = e;
-        w[at] = score;
-    }
+    fill_keys(j, p, key);
+    for (int c = 0; c < chunks; c++)
+        most[c] = largest(key + c * CHUNK, CHUNK);
     for (int i = 0; i < k; i++) {
+        int c = first_of(most, largest(most, chunks)), at = first_of(key + c * CHUNK, most[c]);
+
+        ids[i] = c * CHUNK + at;
         w[i] = p[ids[i]];
         sum += w[i];
+        key[ids[i]] = TAKEN;
+        most[c] = largest(key + c * CHUNK, CHUNK);
     }
     if (a->norm)
         for (int i = 0; i < k; i++)
@@ -80,8 +174,10 @@ static void choose(const route_job *j, const float *p, int32_t *ids, float *w)
         w[i] *= a->scale;
 }
 
-static void choose_rows(const route_job *j, int from, int to)
+static void choose_rows(const route_job *j, int thread, int from, int to)
 {
+    int32_t *key = j->keys + (size_t)thread * key_count(j->n_expert);
+
     for (int r = from; r < to; r++) {
         float *p = j->logits + (size_t)r * (size_t)j->n_expert;
         size_t at = (size_t)r * (size_t)j->a->out.k;
@@ -89,9 +185,8 @@ static void choose_rows(const route_job *j, int from, int to)
         if (j->a->gating == LG_GATE_SOFTMAX)
             softmax(p, j->n_expert);
         else
-            for (int e = 0; e < j->n_expert; e++)
-                p[e] = sigmoid(p[e]);
-        choose(j, p, j->a->out.ids + at, j->a->out.w + at);
+            sigmoid(p, j->n_expert);
+        choose(j, p, key, j->a->out.ids + at, j->a->out.w + at);
     }
 }
 
@@ -101,10 +196,10 @@ static void work(void *ctx, int thread, int n_threads)
     lg_acts x = {.p = (const uint8_t *)j->a->h.p, .stride = (size_t)j->a->h.stride * sizeof(float)};
 
     // Taken one ahead, so that the start of the next item is on its way while this one is read.
-    for (int64_t next, r = lg_queue_take(&j->queue, ROUTE_ROWS); r < j->n_expert; r = next) {
-        int n = j->n_expert - (int)r < ROUTE_ROWS ? j->n_expert - (int)r : ROUTE_ROWS;
+    for (int64_t next, r = lg_queue_take(&j->queue, j->item_rows); r < j->n_expert; r = next) {
+        int n = j->n_expert - (int)r < j->item_rows ? j->n_expert - (int)r : j->item_rows;
 
-        next = lg_queue_take(&j->queue, ROUTE_ROWS);
+        next = lg_queue_take(&j->queue, j->item_rows);
         lg_product(j->c, &(lg_product_args){.w = j->a->router,
                                             .row = (int)r,
                                             .n_rows = n,
@@ -112,7 +207,7 @@ static void work(void *ctx, int thread, int n_threads)
                                             .n_cols = j->n_rows,
                                             .y = j->logits + r,
                                             .y_stride = (size_t)j->n_expert,
-                                            .next = lg_product_span(j->a->router, 0, next, ROUTE_ROWS),
+                                            .next = lg_product_span(j->a->router, 0, next, j->item_rows),
                                             .tiles = j->tiles + (size_t)thread * j->tiles_bytes});
     }
     if (j->n_rows > SERIAL_CHOICE) {
@@ -120,7 +215,7 @@ static void work(void *ctx, int thread, int n_threads)
 
         lg_pool_barrier(j->c->pool);
         lg_cpu_share(j->n_rows, 1, thread, n_threads, &from, &to);
-        choose_rows(j, (int)from, (int)to);
+        choose_rows(j, thread, (int)from, (int)to);
     }
 }
 
@@ -134,14 +229,27 @@ void lg_cpu_route(lg_cpu *c, const lg_route_args *a)
     LG_ASSERT(a->router->type == LG_F32 && a->router->n_in == a->h.cols && a->out.k <= j.n_expert);
     j.bias = a->bias ? a->bias->data : NULL;
     j.logits = lg_cpu_carve(&at, (size_t)j.n_rows * (size_t)j.n_expert * sizeof(float));
+    j.keys = lg_cpu_carve(&at, key_count(j.n_expert) * sizeof(int32_t) * (size_t)c->n_threads);
     j.tiles_bytes = lg_product_tiles(a->h.cols);
     j.tiles = lg_cpu_carve(&at, j.tiles_bytes * (size_t)c->n_threads);
     (void)lg_cpu_scratch(c, (size_t)(at - (char *)c->scratch.p));
 
+    j.item_rows = LG_TILE_ROWS;
+    while (j.n_rows > LG_CPU_EXACT_ROWS && j.item_rows < LG_BLOCK_ROWS &&
+           j.n_expert / (2 * j.item_rows) >= THREAD_ITEMS * c->n_threads)
+        j.item_rows *= 2;
     lg_queue_reset(&j.queue);
     lg_pool_run(c->pool, work, &j);
     if (j.n_rows <= SERIAL_CHOICE)
-        choose_rows(&j, 0, j.n_rows);
+        choose_rows(&j, 0, 0, j.n_rows);
+}
+
+size_t lg_cpu_route_scratch(const lg_cpu *c, const lg_limits *lim)
+{
+    size_t threads = (size_t)c->n_threads;
+
+    return (size_t)lim->max_rows * (size_t)lim->max_expert * sizeof(float) +
+           (key_count(lim->max_expert) * sizeof(int32_t) + lg_product_tiles(lim->hidden)) * threads + 3 * 64;
 }
 
 typedef struct swiglu_job {
