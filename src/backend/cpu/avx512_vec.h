@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #define VL 16
+#define VEC_FIXED 1
 typedef __m512 vf;
 enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4 };
 

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #define VL 8
+#define VEC_FIXED 0
 typedef __m256 vf;
 enum { VEC_Q = 6, VEC_Q_F32 = 3, VEC_K = 2, VEC_D = 2, VEC_FETCHES = 1, VEC_FAR = 0 };
 static const int vec_rows_ahead[VEC_FETCHES] = {64};

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define VL 4
+#define VEC_FIXED 0
 typedef float32x4_t vf;
 enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4, VEC_FETCHES = 1, VEC_FAR = 0 };
 static const int vec_rows_ahead[VEC_FETCHES] = {64};
