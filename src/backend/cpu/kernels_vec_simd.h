@@ -17,7 +17,8 @@
  *   v_add v_sub v_mul      a + b, a - b, a b
  *   v_fma(a, b, c)         a b + c; v_fnma: c - a b
  *   v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise
- *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
+ *   v_scale(a, n)          a 2^n for integral n in [-127, 128); with n = -127 it is 0
+ *   v_max_lanes(a)         the greatest lane; a NaN is passed over or is the result
  *   v_round                to the nearest integer
  *   v_sum4(a, b, c, d, out)            four lane sums to out[4]; the order of a sum's terms is the same for
  *                                      all four
@@ -385,7 +386,7 @@ VEC_INLINE float lane_sum(vf a)
 
 static float vec_max(const float *x, int n)
 {
-    float lane[VL], m = x[0];
+    float m;
     vf best = v_set1(x[0]), other = best;
     int i = 0;
 
@@ -397,9 +398,7 @@ static float vec_max(const float *x, int n)
         best = v_max(v_load(x + i), best);
         i += VL;
     }
-    v_store(lane, v_max(best, other));
-    for (int l = 0; l < VL; l++)
-        m = lane[l] > m ? lane[l] : m;
+    m = v_max_lanes(v_max(best, other));
     for (; i < n; i++)
         m = x[i] > m ? x[i] : m;
     return m;
@@ -422,7 +421,7 @@ VEC_INLINE vf exp_neg(vf x)
     e = v_fma(e, r, v_set1(0.5f));
     e = v_fma(e, r, v_set1(1.0f));
     e = v_fma(e, r, v_set1(1.0f));
-    return v_mul(e, v_exp2i(n));
+    return v_scale(e, n);
 }
 
 VEC_INLINE float exp_sum(const float *x, float *out, int n, float max)
@@ -478,6 +477,17 @@ static void vec_add(float *y, const float *x, int n)
         v_store(y + i, v_add(v_load(y + i), v_load(x + i)));
     for (; i < n; i++)
         y[i] += x[i];
+}
+
+static void vec_scale(float *y, float a, const float *x, int n)
+{
+    vf va = v_set1(a);
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        v_store(y + i, v_mul(va, v_load(x + i)));
+    for (; i < n; i++)
+        y[i] = a * x[i];
 }
 
 static void vec_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
@@ -572,6 +582,7 @@ VEC_INLINE void vec_fill(lg_vec_kernels *k)
                           .exp_sum = vec_exp_sum,
                           .exp_sum_of = vec_exp_sum_of,
                           .axpby = vec_axpby,
+                          .scale = vec_scale,
                           .add = vec_add,
                           .rmsnorm = vec_rmsnorm,
                           .rope = vec_rope,

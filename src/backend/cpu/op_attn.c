@@ -186,10 +186,11 @@ static void join(const lg_vec_kernels *k, const node *left, const node *right, i
             memcpy(l, r, (size_t)dim * sizeof *l);
             continue;
         }
-        float max = left->max[i] > right->max[i] ? left->max[i] : right->max[i];
-        float a = expf(left->max[i] - max), b = expf(right->max[i] - max);
+        // one of the two factors is 1
+        float rise = right->max[i] - left->max[i], small = expf(-fabsf(rise));
+        float a = rise > 0.0f ? small : 1.0f, b = rise > 0.0f ? 1.0f : small;
         left->sum[i] = a * left->sum[i] + b * right->sum[i];
-        left->max[i] = max;
+        left->max[i] = rise > 0.0f ? right->max[i] : left->max[i];
         k->axpby(l, a, r, b, dim);
     }
 }
@@ -515,8 +516,7 @@ static void load_queries(const attn_job *j, const desk *d, const tile *t)
         // rows are far apart, so nothing else would have asked for them
         for (int x = 0; x < n; x += 16)
             __builtin_prefetch(after + x);
-        for (int x = 0; x < n; x++)
-            d->q[(size_t)i * (size_t)n + (size_t)x] = src[x] * scale;
+        j->k->scale(d->q + (size_t)i * (size_t)n, scale, src, n);
     }
 }
 
@@ -541,8 +541,7 @@ static void write_head(const attn_job *j, int row, int head, float sum, const fl
     }
     if (gate->p)
         scale *= softplus(lg_cpu_row(gate, row)[head]);
-    for (int d = 0; d < j->dim; d++)
-        out[d] = acc[d] * scale;
+    j->k->scale(out, scale, acc, j->dim);
 }
 
 static float *part_at(const attn_job *j, int run, int row, int head)
