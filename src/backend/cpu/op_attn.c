@@ -24,10 +24,11 @@ enum {
     SPAN = 256,           // keys a node: scores of a tile stay in L2, joins cost one operation in 256
     SPAN_BLOCKS = SPAN / LG_KV_BLOCK,
     SCORES_STRIDE = SPAN + 16, // queries do not fall on the same cache sets
-    TILE_ROWS = 16,       // rows of a work item at most
-    TILE_QUERIES = 160,   // and queries, except that one row's heads of a KV head always go together
+    TILE_ROWS = 32,       // rows of a work item at most
+    TILE_QUERIES = 192,   // and queries, except that one row's heads of a KV head always go together
     F32_QUERIES = 13,     // from here on unpacking a block of f16 once beats converting it in each pass
     UNITS_MAX = 32,       // runs that a row's context is cut into, at most
+    CUT_ROWS = 16,        // more rows are cut into fewer
     FEWEST_ITEMS = 4,     // of a thread, where shares are not equal: a cut costs a pass that joins, 6 us
     MOST_ITEMS = 32,      // enough to even out what runs cost
     RUN_SPANS = 4,        // shorter runs only where threads would have too few
@@ -677,7 +678,7 @@ static void plan_items(attn_job *j)
     int64_t first = window > 0 && pos + 1 > window ? (pos + 1 - window) / SPAN : 0;
     int64_t last = (pos + j->rows - 1) / SPAN;
     int64_t items = (int64_t)j->n_tiles * j->a->kv->n_kv_head, threads = j->c->n_threads;
-    int64_t room = UNITS_MAX * TILE_ROWS / j->rows;
+    int64_t room = UNITS_MAX * CUT_ROWS / j->rows;
 
     // As many KV heads as leave the threads equal shares: the longer what is read in one stream, the more
     // memory gives (Zen 5: 0.85 of a flat read by single heads, 0.915 by four). A short context is then not
@@ -701,7 +702,7 @@ static void plan_items(attn_job *j)
 
 static size_t part_bytes(int max_head, int dim)
 {
-    return UNITS_MAX * TILE_ROWS * node_floats(max_head, dim) * sizeof(float);
+    return UNITS_MAX * CUT_ROWS * node_floats(max_head, dim) * sizeof(float);
 }
 
 void lg_cpu_attention(lg_cpu *c, const lg_attn_args *a)
