@@ -252,7 +252,8 @@ typedef struct attn_job {
     const lg_vec_kernels *k;
     int rows, dim, group; // query heads of a KV head
     int tile_rows, n_tiles;
-    int heads; // KV heads of a tile
+    int heads;   // KV heads of a tile
+    int n_whole; // of so many runs, the first, a tile has all KV heads
     bool unpacks;    // K and V are converted to f32 block by block
     int run_log2;    // a run is 2^run_log2 spans
     int64_t run0;    // number of the first run
@@ -301,11 +302,16 @@ static int nth_head(int i, int n)
 static tile make_tile(const attn_job *j, int64_t item)
 {
     const lg_kv_class *kv = j->a->kv;
-    int groups = kv->n_kv_head / j->heads;
-    tile t = {.head = nth_head((int)(item % groups), groups) * j->heads,
-              .heads = j->heads,
-              .run = (int)(item / groups % j->n_runs),
-              .r0 = (j->n_tiles - 1 - (int)(item / groups / j->n_runs)) * j->tile_rows};
+    int groups = kv->n_kv_head / j->heads, n_runs = j->n_runs - j->n_whole;
+    tile t = {.heads = kv->n_kv_head, .run = (int)item};
+
+    if (item >= j->n_whole) {
+        item -= j->n_whole;
+        t = (tile){.head = nth_head((int)(item % groups), groups) * j->heads,
+                   .heads = j->heads,
+                   .run = j->n_whole + (int)(item / groups % n_runs),
+                   .r0 = (j->n_tiles - 1 - (int)(item / groups / n_runs)) * j->tile_rows};
+    }
 
     t.n = j->rows - t.r0 < j->tile_rows ? j->rows - t.r0 : j->tile_rows;
     t.queries = t.heads * t.n * j->group;
@@ -697,7 +703,15 @@ static void plan_items(attn_job *j)
         j->run_log2++;
     j->run0 = first >> j->run_log2;
     j->n_runs = (int)((last >> j->run_log2) - j->run0 + 1);
-    j->n_items = items * j->n_runs;
+    // The first runs of a long context go with all heads. Threads then end up to a run apart, so the last
+    // runs go in smaller groups.
+    bool whole = j->n_tiles == 1 && j->a->kv->n_kv_head * j->tile_rows * j->group <= TILE_QUERIES;
+    j->n_whole = whole && j->heads > 1 && j->n_runs > 2 * threads ? j->n_runs - (int)threads : 0;
+    if (j->n_whole > 0 && j->heads % 2 == 0) {
+        j->heads /= 2;
+        items *= 2;
+    }
+    j->n_items = j->n_whole + items * (j->n_runs - j->n_whole);
 }
 
 static size_t part_bytes(int max_head, int dim)
