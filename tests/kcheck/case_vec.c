@@ -165,6 +165,9 @@ static void check_rows(kc *t, int n)
     t->k.vec.add(z, x, n);
     for (int i = 0; i < n; i++)
         kc_check(t, z[i] == y[i] + x[i], "sum %d is %.9g", i, (double)z[i]);
+    t->k.vec.scale(z, a, x, n);
+    for (int i = 0; i < n; i++)
+        kc_check(t, z[i] == a * x[i], "product %d is %.9g", i, (double)z[i]);
     memcpy(z, y, (size_t)n * sizeof *z);
     t->k.vec.axpby(z, a, x, b, n);
     for (int i = 0; i < n; i++) {

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #define VL 16
+#define VEC_FIXED 1
 typedef __m512 vf;
 enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4 };
 
@@ -72,10 +73,13 @@ V_INLINE vf v_round(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-V_INLINE vf v_exp2i(vf n)
+V_INLINE vf v_scale(vf a, vf n)
 {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, _mm512_set1_ps(-126.0f), _CMP_GE_OQ), a, n);
+}
+V_INLINE float v_max_lanes(vf a)
+{
+    return _mm512_reduce_max_ps(a);
 }
 // Lane i: the sum of vector i. Transposing adds in whole vectors: eight shuffles, all on one port, in place
 // of the eleven that adding halves first takes.

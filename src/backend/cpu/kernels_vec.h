@@ -42,6 +42,7 @@ typedef struct lg_vec_kernels {
     /* y = a y + b x, b x rounded first: with a = 1 the bits of a multiplication and an addition */
     void (*axpby)(float *y, float a, const float *x, float b, int n);
     void (*add)(float *y, const float *x, int n);                     /* y += x */
+    void (*scale)(float *y, float a, const float *x, int n);          /* y = a x */
 
     void (*rmsnorm)(float *out, const float *x, const float *w, int n, float eps); /* out may be x */
     /* Pairs (x[j], x[j + half]) turn by the angle of (cos[j], sin[j]), j < half. */

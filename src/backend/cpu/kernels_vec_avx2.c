@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #define VL 8
+#define VEC_FIXED 0
 typedef __m256 vf;
 enum { VEC_Q = 6, VEC_Q_F32 = 3, VEC_K = 2, VEC_D = 2, VEC_FETCHES = 1, VEC_FAR = 0 };
 static const int vec_rows_ahead[VEC_FETCHES] = {64};
@@ -73,10 +74,17 @@ V_INLINE vf v_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-V_INLINE vf v_exp2i(vf n)
+V_INLINE vf v_scale(vf a, vf n)
 {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(
+                                _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)));
+}
+V_INLINE float v_max_lanes(vf a)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
 }
 V_INLINE __m128 sums(vf a, vf b, vf c, vf d)
 {

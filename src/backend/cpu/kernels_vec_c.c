@@ -98,6 +98,12 @@ static void add(float *y, const float *x, int n)
         y[i] += x[i];
 }
 
+static void scale(float *y, float a, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        y[i] = a * x[i];
+}
+
 static void rmsnorm(float *out, const float *x, const float *w, int n, float eps)
 {
     double squares = 0;
@@ -147,6 +153,7 @@ void lg_cpu_vec_init_c(lg_vec_kernels *k)
                           .exp_sum = exp_sum,
                           .exp_sum_of = exp_sum_of,
                           .axpby = axpby,
+                          .scale = scale,
                           .add = add,
                           .rmsnorm = rmsnorm,
                           .rope = rope,

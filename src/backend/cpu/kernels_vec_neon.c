@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define VL 4
+#define VEC_FIXED 0
 typedef float32x4_t vf;
 enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4, VEC_FETCHES = 1, VEC_FAR = 0 };
 static const int vec_rows_ahead[VEC_FETCHES] = {64};
@@ -76,9 +77,14 @@ V_INLINE vf v_round(vf a)
 {
     return vrndnq_f32(a);
 }
-V_INLINE vf v_exp2i(vf n)
+V_INLINE vf v_scale(vf a, vf n)
 {
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
+    return vmulq_f32(
+        a, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23)));
+}
+V_INLINE float v_max_lanes(vf a)
+{
+    return vmaxvq_f32(a);
 }
 V_INLINE void v_sum4(vf a, vf b, vf c, vf d, float *out)
 {

@@ -6,6 +6,8 @@
  *   VL, vf                 lanes (4, 8 or 16) and the vector type
  *   VEC_Q VEC_K VEC_D      register blocks: VEC_Q queries x VEC_K keys in qk, VEC_Q queries x VEC_D vectors
  *                          in pv
+ *   VEC_FIXED              1: heads of HEAD_DIM have unrolled code of their own, and 8 queries are one block
+ *                          of pv; 0: code is the same for all dims (a macro)
  *   VEC_Q_F32              queries at a time with f32 keys, which cost no conversion when read again: VEC_Q
  *                          or 3
  *   VEC_FETCHES,           how often what follows is asked for, and how many rows before its turn each time:
@@ -15,7 +17,8 @@
  *   v_add v_sub v_mul      a + b, a - b, a b
  *   v_fma(a, b, c)         a b + c; v_fnma: c - a b
  *   v_max(a, b)            a > b ? a : b, so b when one is NaN; v_min likewise
- *   v_exp2i(n)             2^n for integral n in [-127, 128); 2^-127 is 0
+ *   v_scale(a, n)          a 2^n for integral n in [-127, 128); with n = -127 it is 0
+ *   v_max_lanes(a)         the greatest lane; a NaN is passed over or is the result
  *   v_round                to the nearest integer
  *   v_sum4(a, b, c, d, out)            four lane sums to out[4]; the order of a sum's terms is the same for
  *                                      all four
@@ -35,7 +38,8 @@
 #include "backend/cpu/kernels_vec.h"
 
 #define VEC_INLINE static inline __attribute__((always_inline))
-enum { LINE = 64, Q8_BYTES = 34, Q8_ELEMS = 32 };
+#define VEC_APART __attribute__((noinline))
+enum { HEAD_DIM = 128, LINE = 64, Q8_BYTES = 34, Q8_ELEMS = 32 };
 
 #define VEC_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)
@@ -78,19 +82,40 @@ VEC_INLINE void fetch(const char *const ahead[VEC_FETCHES], size_t from, size_t 
         }
 }
 
-// One block: one accumulator a pair, terms in the order of the dims, then the lane sum. As many bytes as it
-// reads of the keys are fetched from each of `ahead`.
-VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *s, int s_stride,
-                         const char *const ahead[VEC_FETCHES], int nq, int nk)
+// Lane sums of query i, and where a block has two keys of i + 1, of a block that left its accumulators at
+// `acc`.
+VEC_INLINE void qk_sums(const float *acc, float *s, int s_stride, int i, int nq, int nk)
+{
+    const float *a = acc + i * nk * VL;
+    float sum[4];
+
+    if (nk == 4)
+        v_sum4(v_load(a), v_load(a + VL), v_load(a + 2 * VL), v_load(a + 3 * VL), s + i * s_stride);
+    else if (nk == 2 && i + 1 < nq)
+        v_sum22(v_load(a), v_load(a + VL), v_load(a + 2 * VL), v_load(a + 3 * VL), s + i * s_stride,
+                s + (i + 1) * s_stride);
+    else {
+        vf last = v_load(a + (nk - 1) * VL);
+        v_sum4(v_load(a), last, last, last, sum);
+        memcpy(s + i * s_stride, sum, (size_t)nk * sizeof *sum);
+    }
+}
+
+// One block: one accumulator a pair, terms in the order of the dims; they end in `acc`, for qk_sums. As many
+// bytes as it reads of the keys are fetched from each of `ahead`. Where the block before left its
+// accumulators in `acc`, its sums go to `before`, in turns with the products, from the third step on, when
+// what was stored can be loaded.
+VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float *restrict acc, float *before,
+                         int s_stride, const char *const ahead[VEC_FETCHES], int nq, int nk)
 {
     size_t step = (size_t)nk * VL * (f16 ? sizeof(uint16_t) : sizeof(float));
-    vf acc[VEC_Q][4];
-    float sum[4];
+    int sums = nk == 2 ? 2 : 1; // queries a step
+    vf pair[VEC_Q][4];
 
     for (int i = 0; i < nq; i++)
         for (int j = 0; j < nk; j++)
-            acc[i][j] = v_zero();
-    VEC_UNROLL(4) // the loop is short; unrolled, its end is predicted (AVX2, 6 queries: 76 -> 82 GFLOP/s)
+            pair[i][j] = v_zero();
+    VEC_UNROLL(VEC_FIXED ? 8 : 4) // the loop is short; unrolled, its end is predicted
     for (int d = 0; d < dim; d += VL) {
         vf key[4], query[4];
         fetch(ahead, (size_t)(d / VL) * step, step);
@@ -101,76 +126,93 @@ VEC_INLINE void qk_block(const float *q, const void *k, bool f16, int dim, float
             for (int j = 0; j < nk; j++) {
                 key[0] = load_elem(k, (size_t)(j * dim + d), f16);
                 for (int i = 0; i < nq; i++)
-                    acc[i][j] = v_fma(query[i], key[0], acc[i][j]);
+                    pair[i][j] = v_fma(query[i], key[0], pair[i][j]);
             }
-            continue;
-        }
-        for (int j = 0; j < nk; j++)
-            key[j] = load_elem(k, (size_t)(j * dim + d), f16);
-        for (int i = 0; i < nq; i++) {
-            query[0] = v_load(q + (size_t)(i * dim + d));
+        } else {
             for (int j = 0; j < nk; j++)
-                acc[i][j] = v_fma(query[0], key[j], acc[i][j]);
+                key[j] = load_elem(k, (size_t)(j * dim + d), f16);
+            for (int i = 0; i < nq; i++) {
+                query[0] = v_load(q + (size_t)(i * dim + d));
+                for (int j = 0; j < nk; j++)
+                    pair[i][j] = v_fma(query[0], key[j], pair[i][j]);
+            }
         }
-    }
-    if (nk == 4) {
-        for (int i = 0; i < nq; i++)
-            v_sum4(acc[i][0], acc[i][1], acc[i][2], acc[i][3], s + i * s_stride);
-        return;
-    }
-    if (nk == 2 && nq % 2 == 0) {
-        for (int i = 0; i < nq; i += 2)
-            v_sum22(acc[i][0], acc[i][1], acc[i + 1][0], acc[i + 1][1], s + i * s_stride,
-                    s + (i + 1) * s_stride);
-        return;
+        int done = (d / VL - 2) * sums;
+        if (before && done >= 0 && done < nq)
+            qk_sums(acc, before, s_stride, done, nq, nk);
     }
     for (int i = 0; i < nq; i++)
-        for (int j = 0; j < nk; j++) {
-            v_sum4(acc[i][j], acc[i][j], acc[i][j], acc[i][j], sum);
-            s[i * s_stride + j] = sum[0];
-        }
+        for (int j = 0; j < nk; j++)
+            v_store(acc + (i * nk + j) * VL, pair[i][j]);
 }
 
-// One block of queries against all keys. `next`: the tile that follows, fetched while these are computed.
+// One block of queries against nk >= width keys. `next`: the tile that follows, fetched while these are
+// computed. The last block reaches back over keys that are done, whose sums come out the same. `weave`: dim
+// is a constant, and a block's lane sums are computed during the next one's products; in one piece they take
+// the multipliers' ports.
 VEC_INLINE void qk_queries(const float *q, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
-                           const char *next, int nq, int width)
+                           const char *next, int nq, int width, bool weave)
 {
     size_t key_bytes = (size_t)dim * (f16 ? sizeof(uint16_t) : sizeof(float));
-    const char *ahead[VEC_FETCHES], *const none[VEC_FETCHES] = {0};
-    int j = 0;
+    const char *ahead[VEC_FETCHES];
+    float *before = NULL;
+    _Alignas(LINE) float acc[VEC_Q * 4 * VL];
 
-    for (; j + width <= nk; j += width) {
-        find_ahead(k, next, key_bytes, j, nk, ahead);
-        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, ahead, nq, width);
+    for (int j = 0; j < nk; j += width) {
+        int first = j + width <= nk ? j : nk - width;
+
+        find_ahead(k, next, key_bytes, first, nk, ahead);
+        qk_block(q, (const char *)k + (size_t)first * key_bytes, f16, dim, acc, before, s_stride, ahead, nq,
+                 width);
+        if (weave)
+            before = s + first;
+        for (int i = 0; !weave && i < nq; i += width == 2 ? 2 : 1)
+            qk_sums(acc, s + first, s_stride, i, nq, width);
     }
-    for (; j < nk; j++)
-        qk_block(q, (const char *)k + (size_t)j * key_bytes, f16, dim, s + j, s_stride, none, nq, 1);
+    for (int i = 0; weave && i < nq; i += width == 2 ? 2 : 1)
+        qk_sums(acc, before, s_stride, i, nq, width);
 }
+
+// How many of nq queries go next, `most` at most. Blocks with few accumulators wait for each other, so that
+// 8 are not 6 and 2.
+VEC_INLINE int next_queries(int nq, int most)
+{
+    if (nq == 5)
+        return 3;
+    if (VEC_K == 4 && (nq == 7 || nq == 8))
+        return 4;
+    return nq < most ? nq : most;
+}
+
+// n queries against at least 4 keys, a function each: where one function holds them all, gcc keeps
+// accumulators in memory. Lane sums are woven where keys are f32: blocks that stay in a cache are read 5 %
+// faster (AVX-512), but from memory, as f16 is, 3 % slower.
+#define QK_PART(n, width, f16)                                                                               \
+    static VEC_APART void qk_##n##_##f16(const float *q, const void *k, int nk, int dim, float *s,           \
+                                         int s_stride, const char *next)                                     \
+    {                                                                                                        \
+        if (VEC_FIXED && dim == HEAD_DIM)                                                                    \
+            qk_queries(q, k, f16, nk, HEAD_DIM, s, s_stride, next, n, width, !f16 && (n) >= 4);              \
+        else                                                                                                 \
+            qk_queries(q, k, f16, nk, dim, s, s_stride, next, n, width, false);                              \
+    }
+#define QK_PARTS(f16)                                                                                        \
+    QK_PART(1, 4, f16) QK_PART(2, 4, f16) QK_PART(3, 4, f16) QK_PART(4, VEC_K, f16) QK_PART(6, VEC_K, f16)
+QK_PARTS(0)
+QK_PARTS(1)
 
 VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s, int s_stride,
                    const void *ahead)
 {
+    typedef void part(const float *q, const void *k, int nk, int dim, float *s, int s_stride,
+                      const char *next);
+    static part *const parts[2][VEC_Q + 1] = {{NULL, qk_1_0, qk_2_0, qk_3_0, qk_4_0, NULL, qk_6_0},
+                                              {NULL, qk_1_1, qk_2_1, qk_3_1, qk_4_1, NULL, qk_6_1}};
     const char *next = ahead;
 
     while (nq > 0) {
-        int most = f16 ? VEC_Q : VEC_Q_F32, n = nq >= most ? most : nq == 5 ? 3 : nq;
-        switch (n) {
-        case VEC_Q:
-            qk_queries(q, k, f16, nk, dim, s, s_stride, next, VEC_Q, VEC_K);
-            break;
-        case 4:
-            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 4, VEC_K);
-            break;
-        case 3:
-            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 3, 4);
-            break;
-        case 2:
-            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 2, 4);
-            break;
-        default:
-            qk_queries(q, k, f16, nk, dim, s, s_stride, next, 1, 4);
-            break;
-        }
+        int n = next_queries(nq, f16 ? VEC_Q : VEC_Q_F32);
+        parts[f16][n](q, k, nk, dim, s, s_stride, next);
         q += (size_t)n * (size_t)dim;
         s += (size_t)n * (size_t)s_stride;
         nq -= n;
@@ -178,19 +220,65 @@ VEC_INLINE void qk(const float *q, int nq, const void *k, bool f16, int nk, int 
     }
 }
 
+// Fewer than 4 keys.
+VEC_INLINE void qk_few(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s,
+                       int s_stride)
+{
+    while (nq > 0) {
+        int n = nq >= VEC_Q ? VEC_Q : nq >= 2 ? 2 : 1;
+        if (n == VEC_Q && nk >= 2)
+            qk_queries(q, k, f16, nk, dim, s, s_stride, NULL, VEC_Q, 2, false);
+        else if (n == VEC_Q)
+            qk_queries(q, k, f16, nk, dim, s, s_stride, NULL, VEC_Q, 1, false);
+        else if (n == 2 && nk >= 2)
+            qk_queries(q, k, f16, nk, dim, s, s_stride, NULL, 2, 2, false);
+        else {
+            n = 1;
+            qk_queries(q, k, f16, nk, dim, s, s_stride, NULL, 1, 1, false);
+        }
+        q += (size_t)n * (size_t)dim;
+        s += (size_t)n * (size_t)s_stride;
+        nq -= n;
+    }
+}
+
+VEC_INLINE void qk_all(const float *q, int nq, const void *k, bool f16, int nk, int dim, float *s,
+                       int s_stride, const void *ahead)
+{
+    if (nk < 4)
+        qk_few(q, nq, k, f16, nk, dim, s, s_stride);
+    else
+        qk(q, nq, k, f16, nk, dim, s, s_stride, ahead);
+}
+
 static void vec_qk_f32(const float *q, int nq, const float *k, int nk, int dim, float *s, int s_stride,
                        const void *ahead)
 {
-    qk(q, nq, k, false, nk, dim, s, s_stride, ahead);
+    qk_all(q, nq, k, false, nk, dim, s, s_stride, ahead);
 }
 
 static void vec_qk_f16(const float *q, int nq, const uint16_t *k, int nk, int dim, float *s, int s_stride,
                        const void *ahead)
 {
-    qk(q, nq, k, true, nk, dim, s, s_stride, ahead);
+    qk_all(q, nq, k, true, nk, dim, s, s_stride, ahead);
 }
 
 /* ---- probabilities x values ---- */
+
+// One value's share of nq queries by nd vectors of dims.
+VEC_INLINE void pv_row(const float *p, int p_stride, const void *v, size_t at, bool f16, vf (*sum)[4], int nq,
+                       int nd)
+{
+    vf value[4];
+
+    for (int d = 0; d < nd; d++)
+        value[d] = load_elem(v, at + (size_t)(d * VL), f16);
+    for (int i = 0; i < nq; i++) {
+        vf weight = v_set1(p[i * p_stride]);
+        for (int d = 0; d < nd; d++)
+            sum[i][d] = v_fma(weight, value[d], sum[i][d]);
+    }
+}
 
 // nq queries by nd vectors of dims from `dim0` on, all values in turn. Their dims of the values that follow
 // are fetched meanwhile, from `next` past the end of these, unless that is NULL.
@@ -200,58 +288,73 @@ VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, 
     size_t elem = f16 ? sizeof(uint16_t) : sizeof(float), step = (size_t)nd * VL * elem;
     size_t row_bytes = (size_t)dim * elem;
     const char *ahead[VEC_FETCHES] = {NULL};
-    vf sum[VEC_Q][4];
+    vf sum[8][4];
 
     acc += dim0;
     for (int i = 0; i < nq; i++)
         for (int d = 0; d < nd; d++)
             sum[i][d] = v_load(acc + i * dim + d * VL);
+    VEC_UNROLL(VEC_FIXED ? 4 : 1)
     for (int j = 0; j < nv; j++) {
-        vf value[4];
         if (j % 4 == 0) // each row would cost 4 % of the whole
             find_ahead(v, next, row_bytes, j, nv, ahead);
         fetch(ahead, (size_t)(j % 4) * row_bytes + (size_t)dim0 * elem, step);
-        for (int d = 0; d < nd; d++)
-            value[d] = load_elem(v, (size_t)(j * dim + dim0 + d * VL), f16);
-        for (int i = 0; i < nq; i++) {
-            vf weight = v_set1(p[i * p_stride + j]);
-            for (int d = 0; d < nd; d++)
-                sum[i][d] = v_fma(weight, value[d], sum[i][d]);
-        }
+        pv_row(p + j, p_stride, v, (size_t)(j * dim + dim0), f16, sum, nq, nd);
     }
     for (int i = 0; i < nq; i++)
         for (int d = 0; d < nd; d++)
             v_store(acc + i * dim + d * VL, sum[i][d]);
 }
 
-// One block of queries over all dims.
+// One block of queries over all dims, nd vectors at a time, then as many as are left.
 VEC_INLINE void pv_queries(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, float *acc,
                            const char *next, int nq, int nd)
 {
-    for (int d = 0; d < dim; d += nd * VL)
+    int d = 0;
+
+    for (; d + nd * VL <= dim; d += nd * VL)
         pv_block(p, p_stride, v, f16, nv, dim, d, acc, next, nq, nd);
+    if (nd == 3 && d + 2 * VL == dim)
+        pv_block(p, p_stride, v, f16, nv, dim, d, acc, next, nq, 2);
 }
+
+#define PV_PART(n, nd, f16)                                                                                  \
+    static VEC_APART void pv_##n##_##f16(const float *p, int p_stride, const void *v, int nv, int dim,       \
+                                         float *acc, const char *next)                                       \
+    {                                                                                                        \
+        if (VEC_FIXED && dim == HEAD_DIM)                                                                    \
+            pv_queries(p, p_stride, v, f16, nv, HEAD_DIM, acc, next, n, nd);                                 \
+        else                                                                                                 \
+            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, n, nd);                                      \
+    }
+#define PV_PARTS(f16)                                                                                        \
+    PV_PART(1, 1, f16) PV_PART(2, 4, f16) PV_PART(3, 4, f16) PV_PART(4, VEC_D, f16) PV_PART(6, VEC_D, f16)
+PV_PARTS(0)
+PV_PARTS(1)
+#if VEC_FIXED
+PV_PART(8, 3, 0)
+PV_PART(8, 3, 1)
+#else
+#define pv_8_0 NULL
+#define pv_8_1 NULL
+#endif
 
 VEC_INLINE void pv(const float *p, int p_stride, int nq, const void *v, bool f16, int nv, int dim, float *acc,
                    const void *ahead)
 {
+    typedef void part(const float *p, int p_stride, const void *v, int nv, int dim, float *acc,
+                      const char *next);
+    static part *const parts[2][9] = {{NULL, pv_1_0, pv_2_0, pv_3_0, pv_4_0, NULL, pv_6_0, NULL, pv_8_0},
+                                      {NULL, pv_1_1, pv_2_1, pv_3_1, pv_4_1, NULL, pv_6_1, NULL, pv_8_1}};
     const char *next = ahead;
-    bool wide = dim % (4 * VL) == 0;
 
     while (nq > 0) {
-        int n = nq >= VEC_Q ? VEC_Q : nq == 5 ? 3 : nq;
-        if (n == VEC_Q && dim % (VEC_D * VL) == 0)
-            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, VEC_Q, VEC_D);
-        else if (n == 4 && dim % (VEC_D * VL) == 0)
-            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 4, VEC_D);
-        else if (n == 3 && wide)
-            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 3, 4);
-        else if (n == 2 && wide)
-            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 2, 4);
-        else {
+        int n = next_queries(nq, VEC_Q), vectors = n >= 4 ? VEC_D : 4;
+        if (VEC_FIXED && nq == 8 && dim == HEAD_DIM)
+            n = 8;
+        else if (dim % (vectors * VL) != 0)
             n = 1;
-            pv_queries(p, p_stride, v, f16, nv, dim, acc, next, 1, 1);
-        }
+        parts[f16][n](p, p_stride, v, nv, dim, acc, next);
         p += (size_t)n * (size_t)p_stride;
         acc += (size_t)n * (size_t)dim;
         nq -= n;
@@ -283,7 +386,7 @@ VEC_INLINE float lane_sum(vf a)
 
 static float vec_max(const float *x, int n)
 {
-    float lane[VL], m = x[0];
+    float m;
     vf best = v_set1(x[0]), other = best;
     int i = 0;
 
@@ -295,9 +398,7 @@ static float vec_max(const float *x, int n)
         best = v_max(v_load(x + i), best);
         i += VL;
     }
-    v_store(lane, v_max(best, other));
-    for (int l = 0; l < VL; l++)
-        m = lane[l] > m ? lane[l] : m;
+    m = v_max_lanes(v_max(best, other));
     for (; i < n; i++)
         m = x[i] > m ? x[i] : m;
     return m;
@@ -320,7 +421,7 @@ VEC_INLINE vf exp_neg(vf x)
     e = v_fma(e, r, v_set1(0.5f));
     e = v_fma(e, r, v_set1(1.0f));
     e = v_fma(e, r, v_set1(1.0f));
-    return v_mul(e, v_exp2i(n));
+    return v_scale(e, n);
 }
 
 VEC_INLINE float exp_sum(const float *x, float *out, int n, float max)
@@ -376,6 +477,17 @@ static void vec_add(float *y, const float *x, int n)
         v_store(y + i, v_add(v_load(y + i), v_load(x + i)));
     for (; i < n; i++)
         y[i] += x[i];
+}
+
+static void vec_scale(float *y, float a, const float *x, int n)
+{
+    vf va = v_set1(a);
+    int i = 0;
+
+    for (; i + VL <= n; i += VL)
+        v_store(y + i, v_mul(va, v_load(x + i)));
+    for (; i < n; i++)
+        y[i] = a * x[i];
 }
 
 static void vec_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
@@ -470,6 +582,7 @@ VEC_INLINE void vec_fill(lg_vec_kernels *k)
                           .exp_sum = vec_exp_sum,
                           .exp_sum_of = vec_exp_sum_of,
                           .axpby = vec_axpby,
+                          .scale = vec_scale,
                           .add = vec_add,
                           .rmsnorm = vec_rmsnorm,
                           .rope = vec_rope,

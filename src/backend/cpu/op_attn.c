@@ -7,9 +7,10 @@
  * absolute span numbers. Neither the number of rows in the step, nor how rows are tiled, nor where the
  * context is cut for threads, nor the number of threads enters any operation, so none shows in the bits.
  *
- * Work items are (tile of rows, KV head, aligned run of spans); all query heads of a KV head share one read
- * of K and V. When a step has too few items for the threads, the context is cut into several runs, whose
- * nodes go through scratch and are joined by a second pass.
+ * Work items are (tile of rows, some KV heads, aligned run of spans); all query heads of a KV head share one
+ * read of K and V, and KV heads that lie beside each other are read in one stream. When a step has too few
+ * items for the threads, the context is cut into several runs, whose nodes go through scratch and are joined
+ * by a second pass.
  *
  * Surprise: keys that a query may not see are never read for it, not even to be masked. What lies beyond the
  * last row of a block is whatever an earlier sequence left there.
@@ -23,11 +24,12 @@ enum {
     SPAN = 256,           // keys a node: scores of a tile stay in L2, joins cost one operation in 256
     SPAN_BLOCKS = SPAN / LG_KV_BLOCK,
     SCORES_STRIDE = SPAN + 16, // queries do not fall on the same cache sets
-    TILE_ROWS = 16,       // rows of a work item at most
-    TILE_QUERIES = 160,   // and queries, except that one row's heads of a KV head always go together
+    TILE_ROWS = 32,       // rows of a work item at most
+    TILE_QUERIES = 192,   // and queries, except that one row's heads of a KV head always go together
     F32_QUERIES = 13,     // from here on unpacking a block of f16 once beats converting it in each pass
     UNITS_MAX = 32,       // runs that a row's context is cut into, at most
-    FEWEST_ITEMS = 4,     // of a thread: a cut costs a pass that joins, 6 us
+    CUT_ROWS = 16,        // more rows are cut into fewer
+    FEWEST_ITEMS = 4,     // of a thread, where shares are not equal: a cut costs a pass that joins, 6 us
     MOST_ITEMS = 32,      // enough to even out what runs cost
     RUN_SPANS = 4,        // shorter runs only where threads would have too few
     LEVELS = 40,          // of the tree: 2^40 spans
@@ -185,10 +187,11 @@ static void join(const lg_vec_kernels *k, const node *left, const node *right, i
             memcpy(l, r, (size_t)dim * sizeof *l);
             continue;
         }
-        float max = left->max[i] > right->max[i] ? left->max[i] : right->max[i];
-        float a = expf(left->max[i] - max), b = expf(right->max[i] - max);
+        // one of the two factors is 1
+        float rise = right->max[i] - left->max[i], small = expf(-fabsf(rise));
+        float a = rise > 0.0f ? small : 1.0f, b = rise > 0.0f ? 1.0f : small;
         left->sum[i] = a * left->sum[i] + b * right->sum[i];
-        left->max[i] = max;
+        left->max[i] = rise > 0.0f ? right->max[i] : left->max[i];
         k->axpby(l, a, r, b, dim);
     }
 }
@@ -249,6 +252,8 @@ typedef struct attn_job {
     const lg_vec_kernels *k;
     int rows, dim, group; // query heads of a KV head
     int tile_rows, n_tiles;
+    int heads;   // KV heads of a tile
+    int n_whole; // of so many runs, the first, a tile has all KV heads
     bool unpacks;    // K and V are converted to f32 block by block
     int run_log2;    // a run is 2^run_log2 spans
     int64_t run0;    // number of the first run
@@ -269,9 +274,10 @@ typedef struct desk {
     tree tree;
 } desk;
 
-// Rows r0 .. r0 + n - 1 of the step under KV head `head`; row i sees positions [lo[i], hi[i]). Both ascend.
+// Rows r0 .. r0 + n - 1 of the step under KV heads head .. head + heads - 1; row i sees positions
+// [lo[i], hi[i]). Both ascend. Queries are in the order of KV heads, then rows.
 typedef struct tile {
-    int r0, n, head, queries;
+    int r0, n, head, heads, queries;
     int64_t lo[TILE_ROWS], hi[TILE_ROWS];
     int run;
     int64_t first, stop; // spans of this run that some row sees
@@ -284,8 +290,8 @@ static int64_t clamp(int64_t v, int64_t low, int64_t high)
     return v < low ? low : v > high ? high : v;
 }
 
-// Heads in an order that puts neighbours apart: threads that read tiles beside each other, in step, get 4 to
-// 17 % less from memory (Zen 5).
+// Heads, or groups of them, in an order that puts neighbours apart: threads that read tiles beside each
+// other, in step, get 4 to 17 % less from memory (Zen 5).
 static int nth_head(int i, int n)
 {
     return i % 2 * ((n + 1) / 2) + i / 2;
@@ -296,12 +302,19 @@ static int nth_head(int i, int n)
 static tile make_tile(const attn_job *j, int64_t item)
 {
     const lg_kv_class *kv = j->a->kv;
-    tile t = {.head = nth_head((int)(item % kv->n_kv_head), kv->n_kv_head),
-              .run = (int)(item / kv->n_kv_head % j->n_runs),
-              .r0 = (j->n_tiles - 1 - (int)(item / kv->n_kv_head / j->n_runs)) * j->tile_rows};
+    int groups = kv->n_kv_head / j->heads, n_runs = j->n_runs - j->n_whole;
+    tile t = {.heads = kv->n_kv_head, .run = (int)item};
+
+    if (item >= j->n_whole) {
+        item -= j->n_whole;
+        t = (tile){.head = nth_head((int)(item % groups), groups) * j->heads,
+                   .heads = j->heads,
+                   .run = j->n_whole + (int)(item / groups % n_runs),
+                   .r0 = (j->n_tiles - 1 - (int)(item / groups / n_runs)) * j->tile_rows};
+    }
 
     t.n = j->rows - t.r0 < j->tile_rows ? j->rows - t.r0 : j->tile_rows;
-    t.queries = t.n * j->group;
+    t.queries = t.heads * t.n * j->group;
     for (int r = 0; r < t.n; r++) {
         int64_t pos = j->c->step.pos + t.r0 + r;
         t.hi[r] = pos + 1;
@@ -335,15 +348,15 @@ static bool next_group(const tile *t, int64_t first, int n, int *row, int *n_row
     return false;
 }
 
-static const char *stored_block(const attn_job *j, const tile *t, int64_t first, int v)
+static const char *stored_block(const attn_job *j, const tile *t, int64_t first, int v, int h)
 {
-    return kv_row(j->c, j->a->kv, j->a->kv_layer, v, t->head, first);
+    return kv_row(j->c, j->a->kv, j->a->kv_layer, v, t->head + h, first);
 }
 
 // What is read of the block that begins at `first`, for the kernels to fetch.
-static const char *seen_part(const attn_job *j, const tile *t, int64_t first, int v)
+static const char *seen_part(const attn_job *j, const tile *t, int64_t first, int v, int h)
 {
-    return stored_block(j, t, first > t->lo[0] ? first : t->lo[0], v);
+    return stored_block(j, t, first > t->lo[0] ? first : t->lo[0], v, h);
 }
 
 // What an item reads first; NULL when that is nothing, and when blocks are converted.
@@ -351,7 +364,7 @@ static const char *first_part(const attn_job *j, int64_t item)
 {
     tile t = make_tile(j, item);
 
-    return j->unpacks || t.first >= t.stop ? NULL : seen_part(j, &t, t.first * SPAN, 0);
+    return j->unpacks || t.first >= t.stop ? NULL : seen_part(j, &t, t.first * SPAN, 0, 0);
 }
 
 // Does any row see part of the block that begins at `first`?
@@ -360,33 +373,36 @@ static bool is_seen(const tile *t, int64_t first)
     return first < t->hi[t->n - 1] && first + LG_KV_BLOCK > t->lo[0];
 }
 
-// The block that will be read after (first, v), for the kernels to fetch: after the item's last, the first of
-// the thread's next item. NULL when there is none, and when blocks are converted, which reads them ahead of
-// the arithmetic anyway.
-static const char *block_after(const attn_job *j, const tile *t, int64_t first, int v)
+// The block that will be read after (first, v) of head h, for the kernels to fetch: after the item's last,
+// the first of the thread's next item. NULL when there is none, and when blocks are converted, which reads
+// them ahead of the arithmetic anyway.
+static const char *block_after(const attn_job *j, const tile *t, int64_t first, int v, int h)
 {
     int64_t span_end = (first / SPAN + 1) * SPAN, next = first + LG_KV_BLOCK;
 
     if (j->unpacks)
         return NULL;
+    if (h + 1 < t->heads)
+        return seen_part(j, t, first, v, h + 1);
     if (next >= span_end || !is_seen(t, next)) {
         if (v == 0) { // the span's values follow its keys
             next = first / SPAN * SPAN;
             while (!is_seen(t, next))
                 next += LG_KV_BLOCK;
-            return seen_part(j, t, next, 1);
+            return seen_part(j, t, next, 1, 0);
         }
         v = 0;
     }
-    return next < t->end ? seen_part(j, t, next, v) : t->after;
+    return next < t->end ? seen_part(j, t, next, v, 0) : t->after;
 }
 
 // K or V of a block as the kernels take it: where it is, or converted, of which only the visible rows are
 // touched.
-static const char *readable_block(const attn_job *j, const desk *d, const tile *t, int64_t first, int v)
+static const char *readable_block(const attn_job *j, const desk *d, const tile *t, int64_t first, int v,
+                                  int h)
 {
     const lg_kv_class *kv = j->a->kv;
-    const char *src = stored_block(j, t, first, v);
+    const char *src = stored_block(j, t, first, v, h);
 
     if (!j->unpacks)
         return src;
@@ -411,67 +427,86 @@ static bool reads_f16(const attn_job *j)
     return !j->unpacks && j->a->kv->type == LG_F16;
 }
 
-static void span_scores(const attn_job *j, const desk *d, const tile *t, int64_t span)
+// Number of the first query of row r under head h of the tile.
+static size_t query_at(const attn_job *j, const tile *t, int h, int r)
 {
-    for (int b = 0; b < SPAN_BLOCKS; b++) {
-        int64_t first = span * SPAN + (int64_t)b * LG_KV_BLOCK;
-        if (!is_seen(t, first))
-            continue;
-        const char *keys = readable_block(j, d, t, first, 0), *ahead = block_after(j, t, first, 0);
-        for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to);
-             ahead = NULL) {
-            const float *q = d->q + (size_t)r * (size_t)j->group * (size_t)j->dim;
-            const void *k = keys + (size_t)from * readable_row_bytes(j);
-            float *s = d->scores + (size_t)r * (size_t)j->group * SCORES_STRIDE + b * LG_KV_BLOCK + from;
-            if (reads_f16(j))
-                j->k->qk_f16(q, n * j->group, k, to - from, j->dim, s, SCORES_STRIDE, ahead);
-            else
-                j->k->qk_f32(q, n * j->group, k, to - from, j->dim, s, SCORES_STRIDE, ahead);
-        }
+    return (size_t)(h * t->n + r) * (size_t)j->group;
+}
+
+static void block_scores(const attn_job *j, const desk *d, const tile *t, int64_t first, int h)
+{
+    const char *keys = readable_block(j, d, t, first, 0, h), *ahead = block_after(j, t, first, 0, h);
+
+    for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to); ahead = NULL) {
+        size_t query = query_at(j, t, h, r);
+        const float *q = d->q + query * (size_t)j->dim;
+        const void *k = keys + (size_t)from * readable_row_bytes(j);
+        float *s = d->scores + query * SCORES_STRIDE + first % SPAN + from;
+        if (reads_f16(j))
+            j->k->qk_f16(q, n * j->group, k, to - from, j->dim, s, SCORES_STRIDE, ahead);
+        else
+            j->k->qk_f32(q, n * j->group, k, to - from, j->dim, s, SCORES_STRIDE, ahead);
     }
 }
 
-static void span_softmax(const attn_job *j, const desk *d, const tile *t, int64_t span)
+static void span_softmax(const attn_job *j, const desk *d, const tile *t, int64_t span, int h)
 {
-    const node *out = &d->tree.current;
+    size_t query0 = query_at(j, t, h, 0);
+    float *max = d->tree.current.max + query0, *sum = d->tree.current.sum + query0;
+    float *scores = d->scores + query0 * SCORES_STRIDE;
 
-    for (int i = 0; i < t->queries; i++) {
-        out->max[i] = -INFINITY;
-        out->sum[i] = 0.0f;
+    for (int i = 0; i < t->n * j->group; i++) {
+        max[i] = -INFINITY;
+        sum[i] = 0.0f;
     }
     for (int r = 0, n = 0, from, to; next_group(t, span * SPAN, SPAN, &r, &n, &from, &to);) {
-        float *s = d->scores + from;
+        float *s = scores + from;
         int i0 = r * j->group, end = (r + n) * j->group;
         // one after the other, so that a processor can begin a query before the last one's sum is complete
         for (int i = i0; i < end; i++)
-            out->max[i] = j->k->max(s + (size_t)i * SCORES_STRIDE, to - from);
+            max[i] = j->k->max(s + (size_t)i * SCORES_STRIDE, to - from);
         for (int i = i0; i < end; i++)
-            out->sum[i] = j->k->exp_sum(s + (size_t)i * SCORES_STRIDE, to - from, out->max[i]);
+            sum[i] = j->k->exp_sum(s + (size_t)i * SCORES_STRIDE, to - from, max[i]);
     }
 }
 
-static void span_values(const attn_job *j, const desk *d, const tile *t, int64_t span)
+static void block_values(const attn_job *j, const desk *d, const tile *t, int64_t first, int h)
 {
-    float *acc = d->tree.current.acc;
+    const char *values = readable_block(j, d, t, first, 1, h), *ahead = block_after(j, t, first, 1, h);
 
-    memset(acc, 0, (size_t)t->queries * (size_t)j->dim * sizeof *acc);
-    for (int b = 0; b < SPAN_BLOCKS; b++) {
-        int64_t first = span * SPAN + (int64_t)b * LG_KV_BLOCK;
-        if (!is_seen(t, first))
+    for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to); ahead = NULL) {
+        size_t query = query_at(j, t, h, r);
+        const float *p = d->scores + query * SCORES_STRIDE + first % SPAN + from;
+        const void *v = values + (size_t)from * readable_row_bytes(j);
+        float *acc = d->tree.current.acc + query * (size_t)j->dim;
+        if (reads_f16(j))
+            j->k->pv_f16(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim, acc, ahead);
+        else
+            j->k->pv_f32(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim, acc, ahead);
+    }
+}
+
+// The node of a span. A block is read for all heads of the tile before the next, in the order in which they
+// lie in memory. Softmax of a head comes before its first values, not before everybody's: memory has work in
+// between.
+static void span_node(const attn_job *j, const desk *d, const tile *t, int64_t span)
+{
+    int64_t first = span * SPAN, end = first + SPAN;
+    bool weighed = false;
+
+    for (int64_t b = first; b < end; b += LG_KV_BLOCK)
+        for (int h = 0; h < t->heads && is_seen(t, b); h++)
+            block_scores(j, d, t, b, h);
+    memset(d->tree.current.acc, 0, (size_t)t->queries * (size_t)j->dim * sizeof(float));
+    for (int64_t b = first; b < end; b += LG_KV_BLOCK) {
+        if (!is_seen(t, b))
             continue;
-        const char *values = readable_block(j, d, t, first, 1), *ahead = block_after(j, t, first, 1);
-        for (int r = 0, n = 0, from, to; next_group(t, first, LG_KV_BLOCK, &r, &n, &from, &to);
-             ahead = NULL) {
-            size_t query = (size_t)r * (size_t)j->group;
-            const float *p = d->scores + query * SCORES_STRIDE + b * LG_KV_BLOCK + from;
-            const void *v = values + (size_t)from * readable_row_bytes(j);
-            if (reads_f16(j))
-                j->k->pv_f16(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim,
-                             acc + query * (size_t)j->dim, ahead);
-            else
-                j->k->pv_f32(p, SCORES_STRIDE, n * j->group, v, to - from, j->dim,
-                             acc + query * (size_t)j->dim, ahead);
+        for (int h = 0; h < t->heads; h++) {
+            if (!weighed)
+                span_softmax(j, d, t, span, h);
+            block_values(j, d, t, b, h);
         }
+        weighed = true;
     }
 }
 
@@ -480,15 +515,15 @@ static void load_queries(const attn_job *j, const desk *d, const tile *t)
     float scale = 1.0f / sqrtf((float)j->dim);
     int n = j->group * j->dim;
 
-    for (int i = 0; i < t->n; i++) {
-        const float *src = lg_cpu_row(&j->a->q, t->r0 + i) + (size_t)t->head * (size_t)n;
-        const float *after = i + 1 < t->n ? src + j->a->q.stride : src;
+    for (int i = 0; i < t->heads * t->n; i++) {
+        int h = i / t->n, r = i % t->n;
+        const float *src = lg_cpu_row(&j->a->q, t->r0 + r) + (size_t)(t->head + h) * (size_t)n;
+        const float *after = r + 1 < t->n ? src + j->a->q.stride : src;
 
         // rows are far apart, so nothing else would have asked for them
         for (int x = 0; x < n; x += 16)
             __builtin_prefetch(after + x);
-        for (int x = 0; x < n; x++)
-            d->q[(size_t)i * (size_t)n + (size_t)x] = src[x] * scale;
+        j->k->scale(d->q + (size_t)i * (size_t)n, scale, src, n);
     }
 }
 
@@ -513,8 +548,7 @@ static void write_head(const attn_job *j, int row, int head, float sum, const fl
     }
     if (gate->p)
         scale *= softplus(lg_cpu_row(gate, row)[head]);
-    for (int d = 0; d < j->dim; d++)
-        out[d] = acc[d] * scale;
+    j->k->scale(out, scale, acc, j->dim);
 }
 
 static float *part_at(const attn_job *j, int run, int row, int head)
@@ -527,7 +561,8 @@ static float *part_at(const attn_job *j, int run, int row, int head)
 static void put_results(const attn_job *j, const tile *t, const node *n, int run)
 {
     for (int i = 0; i < t->queries; i++) {
-        int row = t->r0 + i / j->group, head = t->head * j->group + i % j->group;
+        int row = t->r0 + i / j->group % t->n, kv_head = t->head + i / j->group / t->n;
+        int head = kv_head * j->group + i % j->group;
         const float *acc = n->acc + (size_t)i * (size_t)j->dim;
         if (j->n_runs == 1) {
             write_head(j, row, head, n->sum[i], acc);
@@ -552,9 +587,7 @@ static void do_item(const attn_job *j, desk *d, int64_t item, int64_t next)
     for (int i = 0; i < t.queries; i++)
         d->tree.current.max[i] = -INFINITY; // what tree_close leaves when this run has no span of the tile's
     for (int64_t span = t.first; span < t.stop; span++) {
-        span_scores(j, d, &t, span);
-        span_softmax(j, d, &t, span);
-        span_values(j, d, &t, span);
+        span_node(j, d, &t, span);
         tree_add(&d->tree, j->k, span);
     }
     tree_close(&d->tree, j->k);
@@ -629,9 +662,10 @@ static void attend(void *ctx, int thread, int n_threads)
 
     (void)lay_desk(j->threads + (size_t)thread * j->thread_bytes, max_queries(j->c->lim.max_head), j->dim,
                    j->buffers, &d);
-    // Taken one ahead, so that the first block of the next item is on its way while this one is at work.
-    for (int64_t next, i = lg_queue_take(&j->queue, 1); i < j->n_items; i = next) {
-        next = lg_queue_take(&j->queue, 1);
+    // Taken one ahead, so that the first block of the next item is on its way while this one is at work. The
+    // first is everybody's own: a thread that comes early would take two of few.
+    for (int64_t next, i = thread; i < j->n_items; i = next) {
+        next = n_threads + lg_queue_take(&j->queue, 1);
         do_item(j, &d, i, next);
     }
     if (j->n_runs == 1)
@@ -643,16 +677,25 @@ static void attend(void *ctx, int thread, int n_threads)
         join_runs(j, (int)(i / j->a->n_head), (int)(i % j->a->n_head));
 }
 
-// How the context is cut, for enough items to keep the threads even. Affects speed and scratch, never bits.
-static void plan_runs(attn_job *j)
+// How heads and context are cut into items that keep the threads even. Affects speed and scratch, never bits.
+static void plan_items(attn_job *j)
 {
     int64_t pos = j->c->step.pos, window = j->a->kv->window;
     int64_t first = window > 0 && pos + 1 > window ? (pos + 1 - window) / SPAN : 0;
     int64_t last = (pos + j->rows - 1) / SPAN;
     int64_t items = (int64_t)j->n_tiles * j->a->kv->n_kv_head, threads = j->c->n_threads;
-    int64_t room = UNITS_MAX * TILE_ROWS / j->rows;
-    int64_t want = clamp((last - first + 1) / RUN_SPANS, (FEWEST_ITEMS * threads + items - 1) / items,
-                         (MOST_ITEMS * threads + items - 1) / items);
+    int64_t room = UNITS_MAX * CUT_ROWS / j->rows;
+
+    // As many KV heads as leave the threads equal shares: the longer what is read in one stream, the more
+    // memory gives (Zen 5: 0.85 of a flat read by single heads, 0.915 by four). A short context is then not
+    // cut.
+    j->heads = j->a->kv->n_kv_head;
+    while (j->heads > 1 && (j->a->kv->n_kv_head % j->heads != 0 || items / j->heads % threads != 0 ||
+                            j->heads * j->tile_rows * j->group > TILE_QUERIES))
+        j->heads--;
+    items /= j->heads;
+    int64_t least = items % threads == 0 ? 1 : (FEWEST_ITEMS * threads + items - 1) / items;
+    int64_t want = clamp((last - first + 1) / RUN_SPANS, least, (MOST_ITEMS * threads + items - 1) / items);
 
     want = clamp(want, 1, room < 1 ? 1 : room < UNITS_MAX ? room : UNITS_MAX);
     j->run_log2 = 0;
@@ -660,12 +703,20 @@ static void plan_runs(attn_job *j)
         j->run_log2++;
     j->run0 = first >> j->run_log2;
     j->n_runs = (int)((last >> j->run_log2) - j->run0 + 1);
-    j->n_items = items * j->n_runs;
+    // The first runs of a long context go with all heads. Threads then end up to a run apart, so the last
+    // runs go in smaller groups.
+    bool whole = j->n_tiles == 1 && j->a->kv->n_kv_head * j->tile_rows * j->group <= TILE_QUERIES;
+    j->n_whole = whole && j->heads > 1 && j->n_runs > 2 * threads ? j->n_runs - (int)threads : 0;
+    if (j->n_whole > 0 && j->heads % 2 == 0) {
+        j->heads /= 2;
+        items *= 2;
+    }
+    j->n_items = j->n_whole + items * (j->n_runs - j->n_whole);
 }
 
 static size_t part_bytes(int max_head, int dim)
 {
-    return UNITS_MAX * TILE_ROWS * node_floats(max_head, dim) * sizeof(float);
+    return UNITS_MAX * CUT_ROWS * node_floats(max_head, dim) * sizeof(float);
 }
 
 void lg_cpu_attention(lg_cpu *c, const lg_attn_args *a)
@@ -680,12 +731,10 @@ void lg_cpu_attention(lg_cpu *c, const lg_attn_args *a)
               c->step.pos + j.rows <= c->lim.max_ctx);
     j.k = j.dim % 16 == 0 ? &c->k.vec : &c->plain;
     j.group = a->n_head / kv->n_kv_head;
-    j.tile_rows = (int)clamp(TILE_QUERIES / j.group, 1, TILE_ROWS);
+    j.tile_rows = (int)clamp(TILE_QUERIES / j.group, 1, j.rows < TILE_ROWS ? j.rows : TILE_ROWS);
     j.n_tiles = (j.rows + j.tile_rows - 1) / j.tile_rows;
-    j.unpacks =
-        kv->type == LG_Q8_0 ||
-        (kv->type == LG_F16 && (j.rows < j.tile_rows ? j.rows : j.tile_rows) * j.group >= F32_QUERIES);
-    plan_runs(&j);
+    j.unpacks = kv->type == LG_Q8_0 || (kv->type == LG_F16 && j.tile_rows * j.group >= F32_QUERIES);
+    plan_items(&j);
     j.buffers = tree_buffers(c->lim.max_ctx);
     j.thread_bytes = lay_desk(NULL, max_queries(c->lim.max_head), j.dim, j.buffers, &size);
     j.part = lg_cpu_scratch(c, part_bytes(c->lim.max_head, j.dim) + (size_t)c->n_threads * j.thread_bytes);
