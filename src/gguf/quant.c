@@ -82,37 +82,21 @@ bool lg_row_bytes(lg_qtype type, uint64_t n, size_t *out)
     return lg_mul_size((size_t)(n / (uint64_t)t->block_elems), (size_t)t->block_bytes, out);
 }
 
-static float from_bits(uint32_t u)
-{
-    float f;
-
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
-static uint32_t to_bits(float f)
-{
-    uint32_t u;
-
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
 float lg_f16_to_f32(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, man = h & 0x3FF;
 
     if (exp == 31) // infinity, or NaN made quiet as the hardware does
-        return from_bits(sign | 0x7F800000 | man << 13 | (man ? 0x400000 : 0));
+        return lg_f32_of_bits(sign | 0x7F800000 | man << 13 | (man ? 0x400000 : 0));
     if (exp)
-        return from_bits(sign | (exp + 112) << 23 | man << 13);
+        return lg_f32_of_bits(sign | (exp + 112) << 23 | man << 13);
     float f = (float)man * 0x1p-24f; // zero or subnormal, exact
     return sign ? -f : f;
 }
 
 uint16_t lg_f32_to_f16(float f)
 {
-    uint32_t u = to_bits(f), sign = u >> 16 & 0x8000, abs = u & 0x7FFFFFFF;
+    uint32_t u = lg_f32_bits(f), sign = u >> 16 & 0x8000, abs = u & 0x7FFFFFFF;
 
     if (abs > 0x7F800000)
         return (uint16_t)(sign | 0x7E00 | (abs >> 13 & 0x1FF));
@@ -123,18 +107,18 @@ uint16_t lg_f32_to_f16(float f)
         return (uint16_t)(sign | (abs - 0x38000000) >> 13);
     }
     // Subnormal: adding 0.5 puts the ulp of the f32 sum at 2^-24, so that the sum is rounded as we need it.
-    uint32_t sum = to_bits(from_bits(abs) + 0.5f);
+    uint32_t sum = lg_f32_bits(lg_f32_of_bits(abs) + 0.5f);
     return (uint16_t)(sign | (sum - 0x3F000000));
 }
 
 float lg_bf16_to_f32(uint16_t h)
 {
-    return from_bits((uint32_t)h << 16);
+    return lg_f32_of_bits((uint32_t)h << 16);
 }
 
 uint16_t lg_f32_to_bf16(float f)
 {
-    uint32_t u = to_bits(f);
+    uint32_t u = lg_f32_bits(f);
 
     if ((u & 0x7FFFFFFF) > 0x7F800000)
         return (uint16_t)(u >> 16 | 0x40);

@@ -12,6 +12,7 @@
 #define LG_GGUF_QUANT_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -58,6 +59,22 @@ void lg_dequant_row(lg_qtype type, const void *src, float *dst, int64_t n);
  * values. False for types without one (F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K MXFP4 NVFP4 have
  * one), and when a scale does not fit the format; dst is then unspecified. */
 LG_NODISCARD bool lg_quant_row(lg_qtype type, const float *src, void *dst, int64_t n);
+
+/* A float's bits, and back. */
+static inline uint32_t lg_f32_bits(float f)
+{
+    uint32_t u;
+
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+static inline float lg_f32_of_bits(uint32_t u)
+{
+    float f;
+
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
 
 /* Scalar conversions, IEEE round to nearest even; infinity is kept, a NaN becomes or stays a quiet NaN. */
 float lg_f16_to_f32(uint16_t h);

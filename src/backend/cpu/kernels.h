@@ -21,7 +21,7 @@
  *   LG_ACT_F32   F32, F16, BF16 weights: the f32 row itself.
  *   LG_ACT_Q32   types with blocks of 32 (and NVFP4): int8 codes, a step per 16, a scale per 32 inputs.
  *   LG_ACT_Q256  types with blocks of 256: int8 codes, a step per 32, a scale per 256 inputs.
- * An input is code * step * scale. Steps are small integers, at most 16 (Q32) or 8 (Q256): they give each
+ * An input is code * step * scale. Steps are small integers, 1 to 16 (Q32) or to 8 (Q256): they give each
  * group of inputs a resolution of its own, and as integers they cost the products next to nothing, because
  * they multiply into the integer scales of the weights (docs/decisions/0033).
  *

@@ -66,34 +66,18 @@ static double exp_minus(double a)
     return p;
 }
 
-static uint32_t bits_of(float v)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &v, sizeof bits);
-    return bits;
-}
-
-static float float_of(uint32_t bits)
-{
-    float v;
-
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
 // Choices on bits, so that the loop has no branches and compilers make vectors of it.
 static void sigmoid(float *z, int n)
 {
     const int32_t most = 0x42DC0000, infinity = 0x7F800000; // 110 as a float, beyond which exp(-z) is 0
 
     for (int i = 0; i < n; i++) {
-        uint32_t bits = bits_of(z[i]), negative = 0u - (bits >> 31);
+        uint32_t bits = lg_f32_bits(z[i]), negative = 0u - (bits >> 31);
         int32_t size = (int32_t)(bits & INT32_MAX), a = size < most ? size : most;
-        float e = (float)exp_minus((double)float_of((uint32_t)a));
-        float top = float_of((bits_of(e) & negative) | (bits_of(1.0f) & ~negative));
+        float e = (float)exp_minus((double)lg_f32_of_bits((uint32_t)a));
+        float top = lg_f32_of_bits((lg_f32_bits(e) & negative) | (lg_f32_bits(1.0f) & ~negative));
 
-        z[i] = float_of(bits_of(top / (1.0f + e)) | (uint32_t)-(size > infinity)); // NaN stays NaN
+        z[i] = lg_f32_of_bits(lg_f32_bits(top / (1.0f + e)) | (uint32_t)-(size > infinity)); // NaN stays NaN
     }
 }
 
@@ -118,7 +102,7 @@ static void fill_keys(const route_job *j, const float *p, int32_t *key)
     int n = j->n_expert;
 
     for (int e = 0; e < n; e++)
-        key[e] = (int32_t)bits_of((j->bias ? p[e] + j->bias[e] : p[e]) + 0.0f); // no -0
+        key[e] = (int32_t)lg_f32_bits((j->bias ? p[e] + j->bias[e] : p[e]) + 0.0f); // no -0
     for (int e = 0; e < n; e++) {
         int32_t nan = -((key[e] & INT32_MAX) > infinity);
         int32_t v = (key[e] & ~nan) | ((infinity | INT32_MIN) & nan);
