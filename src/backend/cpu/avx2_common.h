@@ -142,23 +142,25 @@ LG_INLINE void row_pointers(const lg_mat *w, int row, int n, int count, const ui
  * uses: the rows of the call, then what the thread reads next. The distance is LG_AHEAD, or a whole group
  * where that is longer: all four rows of the next group are wanted as soon as this one ends. Past its own
  * rows a stream takes nothing that the thread does not read: short pieces would lose a fifth of the bandwidth
- * (docs/decisions/0155).
+ * (docs/decisions/0155). A second stream may ask for the same bytes `lag` later.
+ *
+ * The requests of a step are spread over its work: a burst of them is dropped where as many, one by one, are
+ * not (docs/decisions/0254).
  */
-enum { LG_AHEAD = 8192, LG_AGAIN = 2048 };
+enum { LG_AHEAD = 9216 };
 typedef struct stream {
     const uint8_t *at, *end;
     const lg_span *next;
-    size_t lag;   /* how far behind `at` the AVX-512 level asks once more */
     size_t again; /* where nothing follows: so many bytes once more, which are on their way */
 } stream;
 
-LG_INLINE stream stream_of(const lg_mat *w, int row, int n_rows)
+LG_INLINE stream stream_of(const lg_mat *w, int row, int n_rows, size_t lag)
 {
     const uint8_t *at = w->p + (size_t)row * w->row_bytes, *end = at + (size_t)n_rows * w->row_bytes;
-    size_t group = 4 * w->row_bytes, ahead = group > LG_AHEAD ? group + 1024 : LG_AHEAD;
+    size_t group = 4 * w->row_bytes, ahead = (group > LG_AHEAD ? group + 1024 : LG_AHEAD) - lag;
 
     at = (size_t)(end - at) > ahead ? at + ahead : end - 1;
-    return (stream){at, end, &w->next, LG_AGAIN, (size_t)n_rows < 4 ? (size_t)n_rows * w->row_bytes : group};
+    return (stream){at, end, &w->next, (size_t)n_rows < 4 ? (size_t)n_rows * w->row_bytes : group};
 }
 
 LG_INLINE void fetch(const uint8_t *p, int bytes)
@@ -167,7 +169,20 @@ LG_INLINE void fetch(const uint8_t *p, int bytes)
         _mm_prefetch((const char *)p + i, _MM_HINT_T0);
 }
 
-/* The stream moves on. */
+/* Lines of part i of `parts` of a step of `bytes`: [first_line(i), first_line(i + 1)). */
+LG_INLINE int first_line(int bytes, int i, int parts)
+{
+    return (bytes + 63) / 64 * i / parts;
+}
+
+/* Part i of `parts` of a step. */
+LG_INLINE void fetch_part(const stream *s, int bytes, int i, int parts)
+{
+    for (int l = first_line(bytes, i, parts); l < first_line(bytes, i + 1, parts); l++)
+        _mm_prefetch((const char *)s->at + 64 * l, _MM_HINT_T0);
+}
+
+/* The stream moves on by a step. */
 LG_INLINE void pass_on(stream *s, int bytes)
 {
     s->at += bytes;
@@ -177,17 +192,9 @@ LG_INLINE void pass_on(stream *s, int bytes)
         s->at = s->next->p;
         s->end = s->at + s->next->bytes;
         s->next = NULL;
-        s->lag = 0; // what lies before is another thread's
     } else {
         s->at = s->end - s->again;
     }
-}
-
-/* One step: `bytes` of the stream. */
-LG_INLINE void fetch_on(stream *s, int bytes)
-{
-    fetch(s->at, bytes);
-    pass_on(s, bytes);
 }
 
 /* A span that is fetched into L2, or into L1 if it is `near`, beside other work, evenly: processors have some

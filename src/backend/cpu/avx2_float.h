@@ -41,7 +41,7 @@ LG_INLINE void gemv_float(int kind, const lg_mat *w, int row, int n_rows, const 
     const float *a = x;
     size_t bytes = kind_bytes(kind);
     int whole = w->n_in / 8 * 8, rest = w->n_in - whole;
-    stream ahead = stream_of(w, row, n_rows);
+    stream ahead = stream_of(w, row, n_rows, 0);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
@@ -51,7 +51,8 @@ LG_INLINE void gemv_float(int kind, const lg_mat *w, int row, int n_rows, const 
         for (int k = 0; k < whole; k += 8) {
             __m256 v = _mm256_loadu_ps(a + k);
 
-            fetch_on(&ahead, (int)bytes * 32);
+            fetch_part(&ahead, (int)bytes * 32, 0, 1);
+            pass_on(&ahead, (int)bytes * 32);
             for (int i = 0; i < 4; i++)
                 acc[i] = _mm256_fmadd_ps(load_kind(kind, p[i] + (size_t)k * bytes), v, acc[i]);
         }

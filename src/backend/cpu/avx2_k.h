@@ -130,7 +130,7 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
     const __m256i low4 = _mm256_set1_epi8(0x0F), bit4 = _mm256_set1_epi8(0x10);
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
-    stream ahead = stream_of(w, row, n_rows);
+    stream ahead = stream_of(w, row, n_rows, 0);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
@@ -144,11 +144,11 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
                               _mm256_setzero_si256()};
             head4 h = heads_of_4(p, sums_of_32(sums + 16 * b), steps + 16 * b, scales);
 
-            fetch_on(&ahead, 4 * bytes);
             LG_UNROLL(4)
             for (int g = 0; g < 4; g++) {
                 __m256i a0 = load256(q + 64 * g), a1 = load256(q + 64 * g + 32);
 
+                fetch_part(&ahead, 4 * bytes, g, 4);
                 for (int i = 0; i < 4; i++) {
                     __m256i v = load256_once(p[i] + codes_at + 32 * g);
                     __m256i low = _mm256_and_si256(v, low4),
@@ -167,6 +167,7 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
                     dot[i] = add_scaled(dot[i], high, a1, &scales[8 * g + 4 + i]);
                 }
             }
+            pass_on(&ahead, 4 * bytes);
             __m128 d = _mm_set1_ps(da[b]);
             __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
             acc = _mm_fmadd_ps(_mm_mul_ps(h.d, d), sum, acc);
@@ -228,7 +229,7 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
 {
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
-    stream ahead = stream_of(w, row, n_rows);
+    stream ahead = stream_of(w, row, n_rows, 0);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
@@ -240,12 +241,14 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
             __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
-            fetch_on(&ahead, 4 * 210);
+            LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
+                fetch_part(&ahead, 4 * 210, i, 4);
                 dot[i] = dot_q6_k(p[i], q, s, step);
                 tail[i] = p[i] + 208;
                 p[i] += 210;
             }
+            pass_on(&ahead, 4 * 210);
             __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
             acc = _mm_fmadd_ps(_mm_mul_ps(four_f16(tail), _mm_set1_ps(da[b])), sum, acc);
         }

@@ -27,7 +27,7 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
     const int8_t *q = x;
     const int16_t *steps = act_steps(x, w->n_in);
     const float *scales = act_scales(x, w->n_in);
-    stream ahead = stream_of(w, row, n_rows);
+    stream ahead = stream_of(w, row, n_rows, 0);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
@@ -38,16 +38,18 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
             __m256i a = load256(q + 32 * b), dot[4];
             __m256i step = _mm256_shuffle_epi8(broadcast_i32(steps + 2 * b), spread);
 
-            fetch_on(&ahead, 4 * 34);
+            LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
                 __m256i v = load256_once(p[i] + 2);
 
+                fetch_part(&ahead, 4 * 34, i, 4);
                 dot[i] = dot_signed(_mm256_abs_epi8(v), v, a, step);
             }
             __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
             acc = _mm_fmadd_ps(_mm_mul_ps(four_f16(p), _mm_set1_ps(scales[b])), sum, acc);
             for (int i = 0; i < 4; i++)
                 p[i] += 34;
+            pass_on(&ahead, 4 * 34);
         }
         store_lanes(y + r, acc, n_rows - r);
     }

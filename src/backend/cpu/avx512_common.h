@@ -47,19 +47,36 @@ LG_INLINE __m512i broadcast512_i64(const void *p)
     memcpy(&v, p, sizeof v);
     return _mm512_set1_epi64(v);
 }
-/* fetch_on, into L1 or L2. `to_l2` is a constant where this is inlined. What goes to L1 is asked for once
- * more, LG_AGAIN later: Zen 5 drops what it has no room for among its misses (docs/decisions/0250). After a
- * jump at once: 2 KiB of what lies before cost 2 % of all products (docs/decisions/0253). */
-LG_INLINE void fetch_on_512(bool to_l2, stream *s, int bytes)
+/* What goes to L1 is asked for once more, LG_AGAIN later, and before the rows of the call begin just as
+ * within them: Zen 5 drops what it has no room for among its misses (docs/decisions/0250). `to_l2` is a
+ * constant where these are inlined. */
+enum { LG_AGAIN = 2048 };
+typedef struct streams {
+    stream first, again;
+} streams;
+
+LG_INLINE streams streams_of(const lg_mat *w, int row, int n_rows)
 {
-    if (to_l2) {
-        for (int i = 0; i < bytes; i += 64)
-            _mm_prefetch((const char *)s->at + i, _MM_HINT_T1);
-    } else {
-        fetch(s->at, bytes);
-        fetch((const uint8_t *)((uintptr_t)s->at - s->lag), bytes);
+    return (streams){stream_of(w, row, n_rows, 0), stream_of(w, row, n_rows, LG_AGAIN)};
+}
+
+LG_INLINE void fetch_part_512(bool to_l2, const streams *s, int bytes, int i, int parts)
+{
+    for (int l = first_line(bytes, i, parts); l < first_line(bytes, i + 1, parts); l++) {
+        if (to_l2) {
+            _mm_prefetch((const char *)s->first.at + 64 * l, _MM_HINT_T1);
+        } else {
+            _mm_prefetch((const char *)s->first.at + 64 * l, _MM_HINT_T0);
+            _mm_prefetch((const char *)s->again.at + 64 * l, _MM_HINT_T0);
+        }
     }
-    pass_on(s, bytes);
+}
+
+LG_INLINE void pass_on_512(bool to_l2, streams *s, int bytes)
+{
+    pass_on(&s->first, bytes);
+    if (!to_l2)
+        pass_on(&s->again, bytes);
 }
 /*
  * Sums start from a zero of their own, and are added to in place. Compilers copy one zero, and copy sums

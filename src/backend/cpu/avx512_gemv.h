@@ -50,7 +50,7 @@ LG_INLINE void gemv_q8_0_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
     int blocks = w->n_in / 32;
-    stream ahead = stream_of(w, row, n_rows);
+    streams ahead = streams_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4], *next[4];
@@ -64,8 +64,9 @@ LG_INLINE void gemv_q8_0_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
             __m512i step =
                 _mm512_permutexvar_epi32(fours, _mm512_castsi128_si512(four)); // one a lane of 4 codes
 
-            fetch_on_512(to_l2, &ahead, 4 * 68);
+            LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
+                fetch_part_512(to_l2, &ahead, 4 * 68, i, 4);
                 __m512i v = up_128(two_256(load256(p[i] + 2), load256(p[i] + 36)));
 
                 dot[i] = _mm512_mullo_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), v, a), step);
@@ -76,6 +77,7 @@ LG_INLINE void gemv_q8_0_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
             acc = add_q8_0(acc, next, da[b + 1], sums + 2 * b + 2, _mm256_extracti128_si256(sum, 1));
             for (int i = 0; i < 4; i++)
                 p[i] += 68;
+            pass_on_512(to_l2, &ahead, 4 * 68);
         }
         if (b < blocks) {
             __m256i a = load256(q + 32 * b), dot[4];
@@ -136,7 +138,7 @@ LG_INLINE void gemv_q6_k_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
 {
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
-    stream ahead = stream_of(w, row, n_rows);
+    streams ahead = streams_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += 4) {
         const uint8_t *p[4];
@@ -147,13 +149,14 @@ LG_INLINE void gemv_q6_k_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
             __m256i s = load256(sums + 16 * b), step = load256(steps + 16 * b), dot[4];
             const uint8_t *tail[4];
 
-            fetch_on_512(to_l2, &ahead, 4 * 210);
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
+                fetch_part_512(to_l2, &ahead, 4 * 210, i, 4);
                 dot[i] = dot_q6_k_vnni(p[i], (const int8_t *)x + 256 * b, s, step);
                 tail[i] = p[i] + 208;
                 p[i] += 210;
             }
+            pass_on_512(to_l2, &ahead, 4 * 210);
             __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
             acc = _mm_fmadd_ps(_mm_mul_ps(four_f16(tail), _mm_set1_ps(da[b])), sum, acc);
         }

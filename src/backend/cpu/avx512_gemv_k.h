@@ -141,7 +141,8 @@ LG_INLINE void nibbles(bool five, const uint8_t *p, int h, __m512i *even, __m512
 
 /* Quad q: four blocks times the same 256 activations; 128 bits of the result are sums over a part of the
  * block. */
-LG_INLINE __m512i quad_dot(bool five, const units *u, const unit_heads *heads, int q, const int8_t *x)
+LG_INLINE __m512i quad_dot(bool to_l2, bool five, const units *u, const unit_heads *heads, int q,
+                           const int8_t *x, const streams *ahead)
 {
     const __m512i even =
         _mm512_setr_epi64(0x0100010001000100, 0x0302030203020302, 0x0100010001000100, 0x0302030203020302,
@@ -158,6 +159,8 @@ LG_INLINE __m512i quad_dot(bool five, const units *u, const unit_heads *heads, i
     LG_UNROLL(4)
     for (int i = 0; i < 4; i++) {
         __m512i s = _mm512_broadcast_i32x4(load128(heads->scales[i][q])), v[4];
+
+        fetch_part_512(to_l2, ahead, 4 * (five ? 176 : 144), i, 4);
 
         LG_UNROLL(2)
         for (int h = 0; h < 2; h++) {
@@ -208,7 +211,7 @@ LG_INLINE void gemv_units(bool to_l2, bool five, int rows, const lg_mat *w, int 
     const __m512i block = _mm512_srli_epi32(lane, rows == LONG_ROWS ? 2 : 3);
     const int16_t *sums = act_sums(x, w->n_in), *steps = act_steps(x, w->n_in);
     const float *da = act_scales(x, w->n_in);
-    stream ahead = stream_of(w, row, n_rows);
+    streams ahead = streams_of(w, row, n_rows);
 
     for (int r = 0; r < n_rows; r += rows) {
         const uint8_t *p[SHORT_ROWS];
@@ -224,12 +227,12 @@ LG_INLINE void gemv_units(bool to_l2, bool five, int rows, const lg_mat *w, int 
             unit_heads_of(&u, halved(rows, false, steps, b, n_blocks), halved(rows, true, sums, b, n_blocks),
                           &h);
             for (int q = 0; q < 4; q++) {
-                if (b + q < n_blocks || rows == SHORT_ROWS)
-                    fetch_on_512(to_l2, &ahead, 4 * bytes);
                 if (to_l2 && b + 4 < n_blocks) // and from there to L1, before its turn
                     for (int i = 0; i < 4; i++)
                         fetch(u.p[q][i] + 4 * bytes, bytes);
-                dot[q] = quad_dot(five, &u, &h, q, x);
+                dot[q] = quad_dot(to_l2, five, &u, &h, q, x, &ahead);
+                if (b + q < n_blocks || rows == SHORT_ROWS)
+                    pass_on_512(to_l2, &ahead, 4 * bytes);
             }
             add_units(rows, n_blocks - b, &h, _mm512_permutexvar_ps(block, scale), sum_quads(dot), acc);
         }
