@@ -38,6 +38,11 @@ static inline void lg_queue_reset(lg_queue *q)
 {
     atomic_store_explicit(&q->next, 0, memory_order_relaxed);
 }
+/* The thread will take from the queue in a moment: what other threads wrote there is on its way meanwhile. */
+static inline void lg_queue_soon(const lg_queue *q)
+{
+    __builtin_prefetch(&q->next, 1);
+}
 static inline int64_t lg_queue_take(lg_queue *q, int64_t step)
 {
     return atomic_fetch_add_explicit(&q->next, step, memory_order_relaxed);

@@ -12,7 +12,7 @@
 enum { SERIAL_QUANT = 16384 };
 // Blocks that a thread takes in prefill, at least: enough to even out a slow thread, few enough to keep them
 // tall. In decode it takes 1 / RUN_PART of what is left for it, again and again.
-enum { BLOCKS_PER_THREAD = 8, RUN_PART = 4 };
+enum { BLOCKS_PER_THREAD = 8, RUN_PART = 2 };
 
 typedef struct linear_job {
     const lg_cpu *c;

@@ -18,12 +18,12 @@
 enum {
     // gate and up rows of an item with few columns, at least; doubled while items remain enough
     FINE_ROWS = 32,
-    FINE_ITEMS = 16,   // of a thread
+    FINE_ITEMS = 8,   // of a thread
     COARSE_ROWS = 256, // with many columns: a whole quantisation block
     COARSE_COLS = 128, // so that a block of activations and its tiles share L2
     OUT_ROWS = 64, // down rows of an item, at most
     OUT_ITEMS = 4, // of a thread, at least
-    RUN_PART = 4,  // with one column a run of down rows is 1 / RUN_PART of what is left for a thread
+    RUN_PART = 2,  // with one column a run of down rows is 1 / RUN_PART of what is left for a thread
 };
 
 // The routed experts, or the shared one.
@@ -148,28 +148,8 @@ static float *raw_row(const group *g, int col)
     return g->of->raw + (size_t)(g->first - g->of->first_entry + col) * (size_t)g->of->ffn;
 }
 
-// A fine item: rows [row, row + n) for all columns of the group. Whoever completes a quantisation block
-// quantises it.
-static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, char *scratch)
-{
-    const side *s = g->of;
-    int block = s->mid_kind == LG_ACT_Q256 ? 256 : j->item_rows, start = row / block * block;
-    int rows = s->ffn - start < block ? s->ffn - start : block;
-    atomic_int *done = &j->done[g->first_block + row / block];
-
-    if (s->mid_kind == LG_ACT_F32) {
-        gate_up(j, g, row, n, 0, g->n, (float *)(void *)mid_row(g, 0) + row, s->mid_stride / sizeof(float),
-                next, scratch);
-        return;
-    }
-    gate_up(j, g, row, n, 0, g->n, raw_row(g, 0) + row, (size_t)s->ffn, next, scratch);
-    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < ceil_div(rows, j->item_rows))
-        return;
-    for (int col = 0; col < g->n; col++)
-        quantise_part(j->c, s->mid_kind, raw_row(g, col) + start, rows, mid_row(g, col), s->ffn, start);
-}
-
-static void coarse_item(const moe_job *j, const group *g, int row, int n, int col, int n_cols, lg_span next,
+// Rows [row, row + n), which are whole quantisation blocks, for n_cols entries of the group from `col` on.
+static void whole_item(const moe_job *j, const group *g, int row, int n, int col, int n_cols, lg_span next,
                         char *scratch)
 {
     const side *s = g->of;
@@ -181,8 +161,29 @@ static void coarse_item(const moe_job *j, const group *g, int row, int n, int co
     }
     float *raw = lg_cpu_carve(&scratch, (size_t)COARSE_COLS * COARSE_ROWS * sizeof(float));
     gate_up(j, g, row, n, col, n_cols, raw, COARSE_ROWS, next, scratch);
+    lg_queue_soon(&j->first_half);
     for (int i = 0; i < n_cols; i++)
         quantise_part(j->c, s->mid_kind, raw + (size_t)i * COARSE_ROWS, n, mid_row(g, col + i), s->ffn, row);
+}
+
+// A fine item: rows [row, row + n) for all columns of the group. Whoever completes a quantisation block that
+// several items share quantises it.
+static void fine_item(moe_job *j, const group *g, int row, int n, lg_span next, char *scratch)
+{
+    const side *s = g->of;
+    int block = s->mid_kind == LG_ACT_Q256 ? 256 : j->item_rows, start = row / block * block;
+    int rows = s->ffn - start < block ? s->ffn - start : block;
+    atomic_int *done = &j->done[g->first_block + row / block];
+
+    if (n == rows || s->mid_kind == LG_ACT_F32) {
+        whole_item(j, g, row, n, 0, g->n, next, scratch);
+        return;
+    }
+    gate_up(j, g, row, n, 0, g->n, raw_row(g, 0) + row, (size_t)s->ffn, next, scratch);
+    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 < ceil_div(rows, j->item_rows))
+        return;
+    for (int col = 0; col < g->n; col++)
+        quantise_part(j->c, s->mid_kind, raw_row(g, col) + start, rows, mid_row(g, col), s->ffn, start);
 }
 
 // The group, first row and first column of an item of the first half.
@@ -226,8 +227,8 @@ static void first_half_item(moe_job *j, int64_t item, lg_span next, char *scratc
     if (j->fine)
         fine_item(j, g, p.row, n, next, scratch);
     else
-        coarse_item(j, g, p.row, n, p.col, g->n - p.col < COARSE_COLS ? g->n - p.col : COARSE_COLS, next,
-                    scratch);
+        whole_item(j, g, p.row, n, p.col, g->n - p.col < COARSE_COLS ? g->n - p.col : COARSE_COLS, next,
+                   scratch);
 }
 
 static lg_span down_span(const moe_job *j, int group_no, int64_t row)
