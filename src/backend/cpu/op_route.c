@@ -15,6 +15,8 @@ enum {
     CHUNK = 16,        // experts of a chunk, of which the largest score is kept
     TAKEN = INT32_MIN, // below the key of every score
     THREAD_ITEMS = 2,  // of a thread, at least: more would each read all activations once more
+    ONE_ROWS = 4,      // of a unit with one column, which gemv takes together
+    RUN_PART = 2,      // with one column a run of units is 1 / RUN_PART of what is left for a thread
 };
 
 typedef struct route_job {
@@ -22,7 +24,7 @@ typedef struct route_job {
     const lg_route_args *a;
     const float *bias; // or NULL
     int n_rows, n_expert;
-    int item_rows;     // router rows of an item
+    int unit_rows;     // router rows of a unit
     float *logits;     // [row][expert]; becomes probabilities
     int32_t *keys;     // of each thread: scores of a row, then the largest of each chunk
     lg_queue queue;
@@ -174,24 +176,36 @@ static void choose_rows(const route_job *j, int thread, int from, int to)
     }
 }
 
+// The first of the next *n router rows: one unit, or with one column a run of them.
+static int64_t take_rows(route_job *j, int64_t *n)
+{
+    int64_t units = (j->n_expert + j->unit_rows - 1) / j->unit_rows;
+    int64_t parts = j->n_rows == 1 ? RUN_PART * j->c->n_threads : units + 1;
+    int64_t row = lg_queue_take_part(&j->queue, units, parts, 1, n) * j->unit_rows;
+
+    *n *= j->unit_rows;
+    if (*n > j->n_expert - row)
+        *n = j->n_expert - row;
+    return row;
+}
+
 static void work(void *ctx, int thread, int n_threads)
 {
     route_job *j = ctx;
     lg_acts x = {.p = (const uint8_t *)j->a->h.p, .stride = (size_t)j->a->h.stride * sizeof(float)};
+    int64_t r, next, n, n_next;
 
     // Taken one ahead, so that the start of the next item is on its way while this one is read.
-    for (int64_t next, r = lg_queue_take(&j->queue, j->item_rows); r < j->n_expert; r = next) {
-        int n = j->n_expert - (int)r < j->item_rows ? j->n_expert - (int)r : j->item_rows;
-
-        next = lg_queue_take(&j->queue, j->item_rows);
+    for (r = take_rows(j, &n); n > 0; r = next, n = n_next) {
+        next = take_rows(j, &n_next);
         lg_product(j->c, &(lg_product_args){.w = j->a->router,
                                             .row = (int)r,
-                                            .n_rows = n,
+                                            .n_rows = (int)n,
                                             .x = &x,
                                             .n_cols = j->n_rows,
                                             .y = j->logits + r,
                                             .y_stride = (size_t)j->n_expert,
-                                            .next = lg_product_span(j->a->router, 0, next, j->item_rows),
+                                            .next = lg_product_span(j->a->router, 0, next, (int)n_next),
                                             .tiles = j->tiles + (size_t)thread * j->tiles_bytes});
     }
     if (j->n_rows > SERIAL_CHOICE) {
@@ -218,10 +232,10 @@ void lg_cpu_route(lg_cpu *c, const lg_route_args *a)
     j.tiles = lg_cpu_carve(&at, j.tiles_bytes * (size_t)c->n_threads);
     (void)lg_cpu_scratch(c, (size_t)(at - (char *)c->scratch.p));
 
-    j.item_rows = LG_TILE_ROWS;
-    while (j.n_rows > LG_CPU_EXACT_ROWS && j.item_rows < LG_BLOCK_ROWS &&
-           j.n_expert / (2 * j.item_rows) >= THREAD_ITEMS * c->n_threads)
-        j.item_rows *= 2;
+    j.unit_rows = j.n_rows == 1 ? ONE_ROWS : LG_TILE_ROWS;
+    while (j.n_rows > LG_CPU_EXACT_ROWS && j.unit_rows < LG_BLOCK_ROWS &&
+           j.n_expert / (2 * j.unit_rows) >= THREAD_ITEMS * c->n_threads)
+        j.unit_rows *= 2;
     lg_queue_reset(&j.queue);
     lg_pool_run(c->pool, work, &j);
     if (j.n_rows <= SERIAL_CHOICE)
