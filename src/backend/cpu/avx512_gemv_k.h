@@ -15,9 +15,10 @@
 
 enum { LONG_ROWS = 4, SHORT_ROWS = 8 }; /* rows at a time; LONG_ROWS where a row has more than two blocks */
 
-/* Sixteen blocks: block i of quad q at p[q][i], its activations from block act[q] on. */
+/* Sixteen blocks: block i of quad q at row[q][i] + off[q], its activations from block act[q] on. */
 typedef struct units {
-    const uint8_t *p[4][4];
+    const uint8_t *const *row[4];
+    size_t off[4];
     int act[4];
 } units;
 
@@ -28,12 +29,11 @@ LG_INLINE units units_of(int rows, const uint8_t *const *row, int b, int n_block
 
     LG_UNROLL(4)
     for (int q = 0; q < 4; q++) {
-        int at = b + (rows == LONG_ROWS ? q : q / 2), first = rows == LONG_ROWS ? 0 : q % 2 * 4;
+        int at = b + (rows == LONG_ROWS ? q : q / 2);
 
         u.act[q] = at < n_blocks ? at : n_blocks - 1;
-        LG_UNROLL(4)
-        for (int i = 0; i < 4; i++)
-            u.p[q][i] = row[first + i] + (size_t)u.act[q] * (size_t)bytes;
+        u.off[q] = (size_t)u.act[q] * (size_t)bytes;
+        u.row[q] = row + (rows == LONG_ROWS ? 0 : q % 2 * 4);
     }
     return u;
 }
@@ -101,7 +101,8 @@ LG_INLINE void unit_heads_of(const units *u, __m512i steps, __m512i sums, unit_h
 
     LG_UNROLL(4)
     for (int i = 0; i < 4; i++) {
-        h[i] = two_256(two_halves(u->p[0][i], u->p[1][i]), two_halves(u->p[2][i], u->p[3][i]));
+        h[i] = two_256(two_halves(u->row[0][i] + u->off[0], u->row[1][i] + u->off[1]),
+                       two_halves(u->row[2][i] + u->off[2], u->row[3][i] + u->off[3]));
         __m512i s = _mm512_shuffle_epi8(h[i], scale_bytes), m = _mm512_shuffle_epi8(h[i], min_bytes);
 
         s = or_and(_mm512_and_si512(s, low), _mm512_srli_epi16(s, 10), top);
@@ -164,7 +165,7 @@ LG_INLINE __m512i quad_dot(bool to_l2, bool five, const units *u, const unit_hea
 
         LG_UNROLL(2)
         for (int h = 0; h < 2; h++) {
-            nibbles(five, u->p[q][i], h, &v[2 * h], &v[2 * h + 1]);
+            nibbles(five, u->row[q][i] + u->off[q], h, &v[2 * h], &v[2 * h + 1]);
             v[2 * h] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h], act[2 * h]);
             v[2 * h + 1] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h + 1], act[2 * h + 1]);
         }
@@ -229,7 +230,7 @@ LG_INLINE void gemv_units(bool to_l2, bool five, int rows, const lg_mat *w, int 
             for (int q = 0; q < 4; q++) {
                 if (to_l2 && b + 4 < n_blocks) // and from there to L1, before its turn
                     for (int i = 0; i < 4; i++)
-                        fetch(u.p[q][i] + 4 * bytes, bytes);
+                        fetch(u.row[q][i] + u.off[q] + 4 * bytes, bytes);
                 dot[q] = quad_dot(to_l2, five, &u, &h, q, x, &ahead);
                 if (b + q < n_blocks || rows == SHORT_ROWS)
                     pass_on_512(to_l2, &ahead, 4 * bytes);
