@@ -51,7 +51,7 @@ LG_INLINE void gemv_float(int kind, const lg_mat *w, int row, int n_rows, const 
         for (int k = 0; k < whole; k += 8) {
             __m256 v = _mm256_loadu_ps(a + k);
 
-            fetch_part(&ahead, (int)bytes * 32, 0, 1);
+            fetch(ahead.at, (int)bytes * 32);
             pass_on(&ahead, (int)bytes * 32);
             for (int i = 0; i < 4; i++)
                 acc[i] = _mm256_fmadd_ps(load_kind(kind, p[i] + (size_t)k * bytes), v, acc[i]);

@@ -148,7 +148,7 @@ LG_INLINE void gemv_q45_k(bool five, const lg_mat *w, int row, int n_rows, const
             for (int g = 0; g < 4; g++) {
                 __m256i a0 = load256(q + 64 * g), a1 = load256(q + 64 * g + 32);
 
-                fetch_part(&ahead, 4 * bytes, g, 4);
+                dot[0] = fetch_part(&ahead, 4 * bytes, g, 4, dot[0]);
                 for (int i = 0; i < 4; i++) {
                     __m256i v = load256_once(p[i] + codes_at + 32 * g);
                     __m256i low = _mm256_and_si256(v, low4),
@@ -243,8 +243,7 @@ static void gemv_q6_k(const lg_mat *w, int row, int n_rows, const void *x, float
 
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
-                fetch_part(&ahead, 4 * 210, i, 4);
-                dot[i] = dot_q6_k(p[i], q, s, step);
+                dot[i] = fetch_part(&ahead, 4 * 210, i, 4, dot_q6_k(p[i], q, s, step));
                 tail[i] = p[i] + 208;
                 p[i] += 210;
             }

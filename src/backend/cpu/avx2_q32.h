@@ -42,8 +42,7 @@ static void gemv_q8_0(const lg_mat *w, int row, int n_rows, const void *x, float
             for (int i = 0; i < 4; i++) {
                 __m256i v = load256_once(p[i] + 2);
 
-                fetch_part(&ahead, 4 * 34, i, 4);
-                dot[i] = dot_signed(_mm256_abs_epi8(v), v, a, step);
+                dot[i] = fetch_part(&ahead, 4 * 34, i, 4, dot_signed(_mm256_abs_epi8(v), v, a, step));
             }
             __m128 sum = _mm_cvtepi32_ps(sum4_i32(dot[0], dot[1], dot[2], dot[3]));
             acc = _mm_fmadd_ps(_mm_mul_ps(four_f16(p), _mm_set1_ps(scales[b])), sum, acc);

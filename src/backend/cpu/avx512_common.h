@@ -60,16 +60,19 @@ LG_INLINE streams streams_of(const lg_mat *w, int row, int n_rows)
     return (streams){stream_of(w, row, n_rows, 0), stream_of(w, row, n_rows, LG_AGAIN)};
 }
 
-LG_INLINE void fetch_part_512(bool to_l2, const streams *s, int bytes, int i, int parts)
+/* Part i of `parts` of a step. v comes back as it is: compilers would gather requests that hang on nothing.
+ */
+LG_INLINE __m512i fetch_part_512(bool to_l2, const streams *s, int bytes, int i, int parts, __m512i v)
 {
     for (int l = first_line(bytes, i, parts); l < first_line(bytes, i + 1, parts); l++) {
         if (to_l2) {
-            _mm_prefetch((const char *)s->first.at + 64 * l, _MM_HINT_T1);
+            __asm__ volatile("prefetcht1 %1" : "+v"(v) : "m"(s->first.at[64 * l]));
         } else {
-            _mm_prefetch((const char *)s->first.at + 64 * l, _MM_HINT_T0);
-            _mm_prefetch((const char *)s->again.at + 64 * l, _MM_HINT_T0);
+            __asm__ volatile("prefetcht0 %1" : "+v"(v) : "m"(s->first.at[64 * l]));
+            __asm__ volatile("prefetcht0 %1" : "+v"(v) : "m"(s->again.at[64 * l]));
         }
     }
+    return v;
 }
 
 LG_INLINE void pass_on_512(bool to_l2, streams *s, int bytes)

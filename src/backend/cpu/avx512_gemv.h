@@ -66,10 +66,10 @@ LG_INLINE void gemv_q8_0_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
 
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
-                fetch_part_512(to_l2, &ahead, 4 * 68, i, 4);
                 __m512i v = up_128(two_256(load256(p[i] + 2), load256(p[i] + 36)));
 
                 dot[i] = _mm512_mullo_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), v, a), step);
+                dot[i] = fetch_part_512(to_l2, &ahead, 4 * 68, i, 4, dot[i]);
                 next[i] = p[i] + 34;
             }
             __m256i sum = sum4_halves(dot[0], dot[1], dot[2], dot[3]);
@@ -106,8 +106,10 @@ LG_INLINE __m512i add_scaled_512(__m512i acc, __m512i codes, __m512i a, __m512i 
 
 /* One row's block of Q6_K times 256 activations: eight int32 to be summed. The codes stay unsigned; 32 times
  * the scaled activation sums are taken off at the end. 64 packed bytes are elements 0..63 (low nibbles) and
- * 64..127 (high) of a half block, so 128 bits of codes are one group of 16 with its own scale. */
-LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums, __m256i steps)
+ * 64..127 (high) of a half block, so 128 bits of codes are one group of 16 with its own scale. Asks for part
+ * i of a step of four rows. */
+LG_INLINE __m256i dot_q6_k_vnni(bool to_l2, const uint8_t *p, const int8_t *q, __m256i sums, __m256i steps,
+                                const streams *ahead, int i)
 {
     const __m512i low4 = _mm512_set1_epi8(0x0F), bits = _mm512_set1_epi8(0x30);
     const __m512i left = two_256(_mm256_set1_epi16(4), _mm256_set1_epi16(2));
@@ -130,6 +132,8 @@ LG_INLINE __m256i dot_q6_k_vnni(const uint8_t *p, const int8_t *q, __m256i sums,
 
         dot = add_scaled_512(dot, low, load512(q + 128 * h), _mm512_permutexvar_epi16(first, wide));
         dot = add_scaled_512(dot, high, load512(q + 128 * h + 64), _mm512_permutexvar_epi16(second, wide));
+        if (h == 0)
+            dot = fetch_part_512(to_l2, ahead, 4 * 210, i, 4, dot);
     }
     return _mm256_sub_epi32(fold_i32(dot), offset);
 }
@@ -151,8 +155,7 @@ LG_INLINE void gemv_q6_k_rows(bool to_l2, const lg_mat *w, int row, int n_rows, 
 
             LG_UNROLL(4)
             for (int i = 0; i < 4; i++) {
-                fetch_part_512(to_l2, &ahead, 4 * 210, i, 4);
-                dot[i] = dot_q6_k_vnni(p[i], (const int8_t *)x + 256 * b, s, step);
+                dot[i] = dot_q6_k_vnni(to_l2, p[i], (const int8_t *)x + 256 * b, s, step, &ahead, i);
                 tail[i] = p[i] + 208;
                 p[i] += 210;
             }

@@ -81,8 +81,8 @@ LG_INLINE __m512i sum_quads(const __m512i v[4])
 /* What the heads of sixteen blocks say; lane 4 q + i is block i of quad q. */
 typedef struct unit_heads {
     __m512 d, dmin;
-    __m512i min_sum;                      /* of min times the sums of the activations */
-    _Alignas(64) int16_t scales[4][4][8]; /* [i][q]: scale times step of each sub-block */
+    __m512i min_sum;   /* of min times the sums of the activations */
+    __m512i scales[4]; /* of block i of each quad, in its 128 bits: scale times step of each sub-block */
 } unit_heads;
 
 LG_INLINE void unit_heads_of(const units *u, __m512i steps, __m512i sums, unit_heads *out)
@@ -107,7 +107,7 @@ LG_INLINE void unit_heads_of(const units *u, __m512i steps, __m512i sums, unit_h
 
         s = or_and(_mm512_and_si512(s, low), _mm512_srli_epi16(s, 10), top);
         m = or_and(_mm512_and_si512(_mm512_srlv_epi16(m, down), low), _mm512_srli_epi16(m, 10), top);
-        _mm512_store_si512(out->scales[i], _mm512_mullo_epi16(s, steps));
+        out->scales[i] = _mm512_mullo_epi16(s, steps);
         min[i] = _mm512_madd_epi16(m, sums);
     }
     __m512i dm = _mm512_unpacklo_epi64(_mm512_unpacklo_epi32(h[0], h[1]), _mm512_unpacklo_epi32(h[2], h[3]));
@@ -145,10 +145,12 @@ LG_INLINE void nibbles(bool five, const uint8_t *p, int h, __m512i *even, __m512
 LG_INLINE __m512i quad_dot(bool to_l2, bool five, const units *u, const unit_heads *heads, int q,
                            const int8_t *x, const streams *ahead)
 {
-    const __m512i even =
-        _mm512_setr_epi64(0x0100010001000100, 0x0302030203020302, 0x0100010001000100, 0x0302030203020302,
-                          0x0504050405040504, 0x0706070607060706, 0x0504050405040504, 0x0706070607060706);
-    const __m512i odd = _mm512_add_epi8(even, _mm512_set1_epi8(8));
+    // int16 of quad 0 for sub-blocks 0 and 1, or 2 and 3 | ...
+    const __m512i pairs =
+        _mm512_setr_epi64(0x0000000000000000, 0x0001000100010001, 0x0000000000000000, 0x0001000100010001,
+                          0x0002000200020002, 0x0003000300030003, 0x0002000200020002, 0x0003000300030003);
+    const __m512i even = _mm512_add_epi16(pairs, _mm512_set1_epi16((short)(8 * q)));
+    const __m512i odd = _mm512_add_epi16(even, _mm512_set1_epi16(4));
     const int8_t *a = x + 256 * u->act[q];
     __m512i act[4], dot[4];
 
@@ -159,46 +161,58 @@ LG_INLINE __m512i quad_dot(bool to_l2, bool five, const units *u, const unit_hea
     }
     LG_UNROLL(4)
     for (int i = 0; i < 4; i++) {
-        __m512i s = _mm512_broadcast_i32x4(load128(heads->scales[i][q])), v[4];
-
-        fetch_part_512(to_l2, ahead, 4 * (five ? 176 : 144), i, 4);
+        __m512i s = heads->scales[i], v[4];
 
         LG_UNROLL(2)
         for (int h = 0; h < 2; h++) {
             nibbles(five, u->row[q][i] + u->off[q], h, &v[2 * h], &v[2 * h + 1]);
+            if (h == 0) // and so on at each quarter of a step
+                v[0] = fetch_part_512(to_l2, ahead, 4 * (five ? 176 : 144), i, 4, v[0]);
             v[2 * h] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h], act[2 * h]);
             v[2 * h + 1] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v[2 * h + 1], act[2 * h + 1]);
         }
         dot[i] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_packs_epi32(v[0], v[1]),
-                                     _mm512_shuffle_epi8(s, even));
-        dot[i] = _mm512_dpwssd_epi32(dot[i], _mm512_packs_epi32(v[2], v[3]), _mm512_shuffle_epi8(s, odd));
+                                     _mm512_permutexvar_epi16(even, s));
+        dot[i] =
+            _mm512_dpwssd_epi32(dot[i], _mm512_packs_epi32(v[2], v[3]), _mm512_permutexvar_epi16(odd, s));
     }
     return sum_lanes(dot);
+}
+
+/* 128 bits of v: not by way of memory, where a store of 64 bytes takes several cycles from the loads. */
+LG_INLINE __m128 quarter(__m512 v, int i)
+{
+    switch (i) {
+    case 0: return _mm512_castps512_ps128(v);
+    case 1: return _mm512_extractf32x4_ps(v, 1);
+    case 2: return _mm512_extractf32x4_ps(v, 2);
+    default: return _mm512_extractf32x4_ps(v, 3);
+    }
 }
 
 /* acc of `rows` rows += the sixteen blocks, in their order. */
 LG_INLINE void add_units(int rows, int n, const unit_heads *h, __m512 da, __m512i dot, float *acc)
 {
-    _Alignas(64) float d[16], m[16], dots[16], mins[16];
+    __m512 d = _mm512_mul_ps(h->d, da), m = _mm512_mul_ps(h->dmin, da);
+    __m512 dots = _mm512_cvtepi32_ps(dot), mins = _mm512_cvtepi32_ps(h->min_sum);
 
-    _mm512_store_ps(d, _mm512_mul_ps(h->d, da));
-    _mm512_store_ps(m, _mm512_mul_ps(h->dmin, da));
-    _mm512_store_ps(dots, _mm512_cvtepi32_ps(dot));
-    _mm512_store_ps(mins, _mm512_cvtepi32_ps(h->min_sum));
     if (rows == LONG_ROWS) {
         __m128 v = _mm_load_ps(acc);
 
+        LG_UNROLL(4)
         for (int b = 0; b < 4 && b < n; b++) {
-            v = _mm_fmadd_ps(_mm_load_ps(d + 4 * b), _mm_load_ps(dots + 4 * b), v);
-            v = _mm_fnmadd_ps(_mm_load_ps(m + 4 * b), _mm_load_ps(mins + 4 * b), v);
+            v = _mm_fmadd_ps(quarter(d, b), quarter(dots, b), v);
+            v = _mm_fnmadd_ps(quarter(m, b), quarter(mins, b), v);
         }
         _mm_store_ps(acc, v);
     } else {
         __m256 v = _mm256_load_ps(acc);
 
-        for (int b = 0; b < 2 && b < n; b++) {
-            v = _mm256_fmadd_ps(_mm256_load_ps(d + 8 * b), _mm256_load_ps(dots + 8 * b), v);
-            v = _mm256_fnmadd_ps(_mm256_load_ps(m + 8 * b), _mm256_load_ps(mins + 8 * b), v);
+        v = _mm256_fmadd_ps(_mm512_castps512_ps256(d), _mm512_castps512_ps256(dots), v);
+        v = _mm256_fnmadd_ps(_mm512_castps512_ps256(m), _mm512_castps512_ps256(mins), v);
+        if (n > 1) {
+            v = _mm256_fmadd_ps(_mm512_extractf32x8_ps(d, 1), _mm512_extractf32x8_ps(dots, 1), v);
+            v = _mm256_fnmadd_ps(_mm512_extractf32x8_ps(m, 1), _mm512_extractf32x8_ps(mins, 1), v);
         }
         _mm256_store_ps(acc, v);
     }
