@@ -575,7 +575,7 @@ static void put_results(const attn_job *j, const tile *t, const node *n, int run
     }
 }
 
-// Where a thread goes on, which may be past the last item; what it will read first is fetched at the end of t.
+// Where a thread goes on, which may be past the last item. What it reads first there is fetched at t's end.
 static int64_t take_next(attn_job *j, tile *t, int n_threads)
 {
     int64_t next = n_threads + lg_queue_take(&j->queue, 1);
