@@ -9,7 +9,7 @@
 #define VL 4
 #define VEC_FIXED 0
 typedef float32x4_t vf;
-enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4, VEC_FETCHES = 1, VEC_FAR = 0 };
+enum { VEC_Q = 6, VEC_Q_F32 = 6, VEC_K = 4, VEC_D = 4, VEC_FETCHES = 1, VEC_FAR = 0, VEC_STREAMS = 0 };
 static const int vec_rows_ahead[VEC_FETCHES] = {64};
 
 #define V_INLINE static inline __attribute__((always_inline))

@@ -13,6 +13,7 @@
  *   VEC_FETCHES,           how often what follows is asked for, and how many rows before its turn each time:
  *   vec_rows_ahead[]       some processors drop what they have no room for among their misses
  *   VEC_FAR                how many of these, from the first, go to L2; the others to L1
+ *   VEC_STREAMS            1: values are asked for in the order of memory instead, see value_streams
  *   v_zero v_set1 v_load v_store v_load_f16 v_store_f16 v_load_i8       (unaligned memory)
  *   v_add v_sub v_mul      a + b, a - b, a b
  *   v_fma(a, b, c)         a b + c; v_fnma: c - a b
@@ -280,25 +281,44 @@ VEC_INLINE void pv_row(const float *p, int p_stride, const void *v, size_t at, b
     }
 }
 
-// nq queries by nd vectors of dims from `dim0` on, all values in turn. Their dims of the values that follow
-// are fetched meanwhile, from `next` past the end of these, unless that is NULL.
+// Where a pass over some dims of a tile of values, `bytes` of `all`, asks for as many bytes in the order of
+// memory, after the `done` bytes of the passes before it: a tile ahead, and again a pass later, so that the
+// first pass asks for the end of its own tile. In the order in which passes read, half a row, then the next
+// row's, memory gives 7 to 10 % less.
+VEC_INLINE void value_streams(const char *tile, const char *next, size_t done, size_t bytes, size_t all,
+                              const char *streams[2])
+{
+    streams[0] = done == 0 ? tile + all - bytes : next + done - bytes;
+    streams[1] = next + done;
+}
+
+// nq queries by nd vectors of dims from `dim0` on, all values in turn. As much of the values that follow is
+// fetched meanwhile, from `next` past the end of these, unless that is NULL.
 VEC_INLINE void pv_block(const float *p, int p_stride, const void *v, bool f16, int nv, int dim, int dim0,
                          float *acc, const char *next, int nq, int nd)
 {
     size_t elem = f16 ? sizeof(uint16_t) : sizeof(float), step = (size_t)nd * VL * elem;
     size_t row_bytes = (size_t)dim * elem;
-    const char *ahead[VEC_FETCHES] = {NULL};
+    const char *ahead[VEC_FETCHES] = {NULL}, *streams[2] = {NULL};
     vf sum[8][4];
 
     acc += dim0;
     for (int i = 0; i < nq; i++)
         for (int d = 0; d < nd; d++)
             sum[i][d] = v_load(acc + i * dim + d * VL);
+    if (VEC_STREAMS && next)
+        value_streams(v, next, (size_t)(dim0 * nv) * elem, (size_t)nv * step, (size_t)nv * row_bytes,
+                      streams);
     VEC_UNROLL(VEC_FIXED ? 4 : 1)
     for (int j = 0; j < nv; j++) {
-        if (j % 4 == 0) // each row would cost 4 % of the whole
+        if (!VEC_STREAMS && j % 4 == 0) // each row would cost 4 % of the whole
             find_ahead(v, next, row_bytes, j, nv, ahead);
-        fetch(ahead, (size_t)(j % 4) * row_bytes + (size_t)dim0 * elem, step);
+        if (!VEC_STREAMS)
+            fetch(ahead, (size_t)(j % 4) * row_bytes + (size_t)dim0 * elem, step);
+        for (size_t b = 0; VEC_STREAMS && next && b < step; b += LINE) {
+            __builtin_prefetch(streams[0] + (size_t)j * step + b);
+            __builtin_prefetch(streams[1] + (size_t)j * step + b);
+        }
         pv_row(p + j, p_stride, v, (size_t)(j * dim + dim0), f16, sum, nq, nd);
     }
     for (int i = 0; i < nq; i++)

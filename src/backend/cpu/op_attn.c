@@ -575,23 +575,38 @@ static void put_results(const attn_job *j, const tile *t, const node *n, int run
     }
 }
 
-// Work item `item`; the thread goes on at `next`, which may be past the last.
-static void do_item(const attn_job *j, desk *d, int64_t item, int64_t next)
+// Where a thread goes on, which may be past the last item. What it reads first there is fetched at t's end.
+static int64_t take_next(attn_job *j, tile *t, int n_threads)
+{
+    int64_t next = n_threads + lg_queue_take(&j->queue, 1);
+
+    t->after = next < j->n_items ? first_part(j, next) : NULL;
+    return next;
+}
+
+// Work item `item`. Returns the thread's next, which is taken when the last span begins: early enough for its
+// first block to be on its way, and no earlier, since who takes an item long before its turn keeps it from a
+// thread that is free.
+static int64_t do_item(attn_job *j, desk *d, int64_t item, int n_threads)
 {
     tile t = make_tile(j, item);
+    int64_t next = 0;
 
-    if (next < j->n_items)
-        t.after = first_part(j, next);
     d->tree.queries = t.queries;
     load_queries(j, d, &t);
     for (int i = 0; i < t.queries; i++)
         d->tree.current.max[i] = -INFINITY; // what tree_close leaves when this run has no span of the tile's
+    if (t.first >= t.stop)
+        next = take_next(j, &t, n_threads);
     for (int64_t span = t.first; span < t.stop; span++) {
+        if (span + 1 == t.stop)
+            next = take_next(j, &t, n_threads);
         span_node(j, d, &t, span);
         tree_add(&d->tree, j->k, span);
     }
     tree_close(&d->tree, j->k);
     put_results(j, &t, &d->tree.current, t.run);
+    return next;
 }
 
 static void join_runs(const attn_job *j, int row, int head)
@@ -662,12 +677,9 @@ static void attend(void *ctx, int thread, int n_threads)
 
     (void)lay_desk(j->threads + (size_t)thread * j->thread_bytes, max_queries(j->c->lim.max_head), j->dim,
                    j->buffers, &d);
-    // Taken one ahead, so that the first block of the next item is on its way while this one is at work. The
-    // first is everybody's own: a thread that comes early would take two of few.
-    for (int64_t next, i = thread; i < j->n_items; i = next) {
-        next = n_threads + lg_queue_take(&j->queue, 1);
-        do_item(j, &d, i, next);
-    }
+    // The first is everybody's own: a thread that comes early would take two of few.
+    for (int64_t i = thread; i < j->n_items;)
+        i = do_item(j, &d, i, n_threads);
     if (j->n_runs == 1)
         return;
     lg_pool_barrier(j->c->pool);
