@@ -26,27 +26,44 @@ LG_INLINE int step_row(int half, int i)
     return 4 * (i / 2) + 2 * half + i % 2;
 }
 
-/* r[j] lane i = quadword j of the 64 bytes at p[i] + at. Rows i and 4 + i share a register from the start, 32
- * bytes of each: two thirds of the shuffles that whole lines would take, and fewer loads that touch two. */
+/* 32 bytes of each of two rows. */
+LG_INLINE __m512i two_rows(const uint8_t *a, const uint8_t *b)
+{
+    return _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load256(a)), 0xF0, load256(b));
+}
+
+/* Pointers to 16 rows of which n exist; the last one stands for the others. One addition after the other: for
+ * products of row numbers compilers take vpmullq, and each slice of each tile waited for those. */
+LG_INLINE void tile_pointers(const lg_mat *w, int row, int n, const uint8_t *p[LG_TILE_ROWS])
+{
+    const uint8_t *at = w->p + (size_t)row * w->row_bytes;
+
+    LG_UNROLL(16)
+    for (int i = 0; i < LG_TILE_ROWS; i++) {
+        p[i] = at;
+        at += i + 1 < n ? w->row_bytes : 0;
+        __asm__("" : "+r"(at));
+    }
+}
+
+/* r[j] lane i = quadword j of the 64 bytes at row i of p + at, where p holds rows 0 1 4 5 2 3 6 7. Rows i and
+ * i + 4 of p share a register from the start, 32 bytes of each: two thirds of the shuffles that whole lines
+ * would take, and fewer loads that touch two. */
 LG_INLINE void transpose_quads(const uint8_t *const p[8], size_t at, __m512i r[8])
 {
-    const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13),
-                  high = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
-
     LG_UNROLL(2)
     for (int h = 0; h < 2; h++, at += 32, r += 4) {
         __m512i t[4];
 
         LG_UNROLL(4)
         for (int i = 0; i < 4; i++)
-            t[i] = _mm512_mask_broadcast_i64x4(_mm512_castsi256_si512(load256(p[i] + at)), 0xF0,
-                                               load256(p[4 + i] + at));
+            t[i] = two_rows(p[i] + at, p[4 + i] + at);
         __m512i even01 = _mm512_unpacklo_epi64(t[0], t[1]), even23 = _mm512_unpacklo_epi64(t[2], t[3]);
         __m512i odd01 = _mm512_unpackhi_epi64(t[0], t[1]), odd23 = _mm512_unpackhi_epi64(t[2], t[3]);
-        r[0] = _mm512_permutex2var_epi64(even01, low, even23);
-        r[1] = _mm512_permutex2var_epi64(odd01, low, odd23);
-        r[2] = _mm512_permutex2var_epi64(even01, high, even23);
-        r[3] = _mm512_permutex2var_epi64(odd01, high, odd23);
+        r[0] = _mm512_shuffle_i64x2(even01, even23, 0x88);
+        r[1] = _mm512_shuffle_i64x2(odd01, odd23, 0x88);
+        r[2] = _mm512_shuffle_i64x2(even01, even23, 0xDD);
+        r[3] = _mm512_shuffle_i64x2(odd01, odd23, 0xDD);
     }
 }
 
@@ -68,6 +85,33 @@ LG_INLINE void transpose_16_rows(const uint8_t *const p[LG_TILE_ROWS], size_t at
     r[1] = _mm512_unpackhi_epi64(a, c);
     r[2] = _mm512_unpacklo_epi64(b, d);
     r[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* The same of 32 bytes: r[0] of the first 16 and r[1] of the others. Half as many loads, for which unpacking
+ * waits: they share L1 with its stores. */
+LG_INLINE void transpose_32_rows(const uint8_t *const p[LG_TILE_ROWS], size_t at, __m512i r[2][4])
+{
+    __m512i t[2][4];
+
+    LG_UNROLL(2)
+    for (int g = 0; g < 2; g++) {
+        __m512i u[4];
+
+        LG_UNROLL(4)
+        for (int i = 0; i < 4; i++)
+            u[i] = two_rows(p[8 * g + i] + at, p[8 * g + 4 + i] + at);
+        __m512i a = _mm512_unpacklo_epi32(u[0], u[1]), b = _mm512_unpackhi_epi32(u[0], u[1]);
+        __m512i c = _mm512_unpacklo_epi32(u[2], u[3]), d = _mm512_unpackhi_epi32(u[2], u[3]);
+        t[g][0] = _mm512_unpacklo_epi64(a, c);
+        t[g][1] = _mm512_unpackhi_epi64(a, c);
+        t[g][2] = _mm512_unpacklo_epi64(b, d);
+        t[g][3] = _mm512_unpackhi_epi64(b, d);
+    }
+    LG_UNROLL(4)
+    for (int j = 0; j < 4; j++) {
+        r[0][j] = _mm512_shuffle_i64x2(t[0][j], t[1][j], 0x88);
+        r[1][j] = _mm512_shuffle_i64x2(t[0][j], t[1][j], 0xDD);
+    }
 }
 
 /* Byte j of each dword of v as a pair of equal int16. */
@@ -153,10 +197,10 @@ LG_INLINE void unpack_wide(bool five, const lg_mat *w, int row, int n_rows, void
     size_t at = 0;
     shares next = shares_of(&w->next, w->n_in / 256);
 
-    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    tile_pointers(w, row, n_rows, p);
     for (int half = 0; half < 2; half++)
-        for (int i = 0; i < 8; i++)
-            q[half][i] = p[step_row(half, i)];
+        for (int i = 0; i < 8; i++) // in the order of transpose_quads
+            q[half][i] = p[step_row(half, (i & 1) | (i & 2) << 1 | (i & 4) >> 1)];
     for (int b = 0; b < w->n_in / 256; b++, out += WIDE_BYTES, at += five ? 176 : 144) {
         fetch_shares(&next, 1);
         put_heads_of_16(p, at, out);
@@ -215,29 +259,31 @@ static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
     size_t at = 0;
     shares next = shares_of(&w->next, w->n_in / 256);
 
-    row_pointers(w, row, n_rows, LG_TILE_ROWS, p);
+    tile_pointers(w, row, n_rows, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q6_BYTES, at += 210) {
         fetch_shares(&next, 1);
         put_tails_of_16(p, at, out);
-        for (int part = 0; part < 4; part++) { // 16 codes of each of four sub-blocks of 32
-            size_t h = (size_t)part / 2, sixteen = 16 * ((size_t)part % 2);
-            uint8_t *to = out + 64 * (32 * h + sixteen / 4);
-            __m512i x[4], y[4], f[4];
+        for (size_t h = 0; h < 2; h++) { // 32 codes of each of four sub-blocks
+            __m512i f[2][4];
 
-            transpose_16_rows(p, at + 64 * h + sixteen, x);
-            transpose_16_rows(p, at + 64 * h + sixteen + 32, y);
-            transpose_16_rows(p, at + 128 + 32 * h + sixteen, f);
-            LG_UNROLL(4)
-            for (int i = 0; i < 4; i++, to += 64) {
-                __m512i x4 = _mm512_srli_epi16(x[i], 4), y4 = _mm512_srli_epi16(y[i], 4);
+            transpose_32_rows(p, at + 128 + 32 * h, f);
+            LG_UNROLL(2)
+            for (int of = 0; of < 2; of++) { // low nibbles are those of sub-block `of`, high ones of 2 + of
+                __m512i x[2][4];
 
-                _mm512_store_si512(to,
-                                   or_and(_mm512_and_si512(x[i], low4), _mm512_slli_epi16(f[i], 4), bits));
-                _mm512_store_si512(to + 64 * 8,
-                                   or_and(_mm512_and_si512(y[i], low4), _mm512_slli_epi16(f[i], 2), bits));
-                _mm512_store_si512(to + 64 * 16, or_and(_mm512_and_si512(x4, low4), f[i], bits));
-                _mm512_store_si512(to + 64 * 24,
-                                   or_and(_mm512_and_si512(y4, low4), _mm512_srli_epi16(f[i], 2), bits));
+                transpose_32_rows(p, at + 64 * h + 32 * (size_t)of, x);
+                LG_UNROLL(8)
+                for (int i = 0; i < 8; i++) {
+                    uint8_t *to = out + 64 * (32 * h + 8 * (size_t)of + (size_t)i);
+                    __m512i v = x[i / 4][i % 4], high = f[i / 4][i % 4];
+                    __m512i low_bits = _mm512_slli_epi16(high, of ? 2 : 4),
+                            high_bits = of ? _mm512_srli_epi16(high, 2) : high;
+
+                    _mm512_store_si512(to, or_and(_mm512_and_si512(v, low4), low_bits, bits));
+                    _mm512_store_si512(
+                        to + 64 * 16,
+                        or_and(_mm512_and_si512(_mm512_srli_epi16(v, 4), low4), high_bits, bits));
+                }
             }
         }
     }

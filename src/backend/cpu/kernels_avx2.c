@@ -8,6 +8,7 @@
 #include "backend/cpu/avx2_float.h"
 #include "backend/cpu/avx2_k_gemm.h"
 #include "backend/cpu/avx2_q32.h"
+#include "backend/cpu/avx2_quant.h"
 
 /* ---- activations ---- */
 
@@ -43,32 +44,6 @@ LG_INLINE void quant_32(const float *x, __m256 first, __m256 second, int8_t *q, 
     __m256i sum = _mm256_add_epi64(up, _mm256_unpackhi_epi64(up, up));
     sums[0] = _mm_extract_epi16(_mm256_castsi256_si128(sum), 0) - 16 * 128;
     sums[1] = _mm_extract_epi16(_mm256_extracti128_si256(sum, 1), 0) - 16 * 128;
-}
-
-// Steps, factors and scales of eight groups; lane g of `max` is the largest magnitude of group g.
-typedef struct group8 {
-    __m256 inverse, scale; // of each group
-    __m256i step;
-} group8;
-
-LG_INLINE group8 group_steps(lg_act_kind kind, __m256 max)
-{
-    const __m256 one = _mm256_set1_ps(1.0f), top = _mm256_set1_ps((float)lg_act_steps(kind));
-    const __m256 all = _mm256_set1_ps(127.0f * (float)lg_act_steps(kind));
-    __m256 block = _mm256_max_ps(max, _mm256_permute_ps(max, _MM_SHUFFLE(2, 3, 0, 1)));
-
-    if (kind == LG_ACT_Q256) { // all eight groups are one block
-        block = _mm256_max_ps(block, _mm256_permute_ps(block, _MM_SHUFFLE(1, 0, 3, 2)));
-        block = _mm256_max_ps(block, _mm256_permute2f128_ps(block, block, 1));
-    }
-    __m256 some = _mm256_cmp_ps(block, _mm256_set1_ps(0x1p-100f), _CMP_GE_OQ);
-    __m256 step = _mm256_and_ps(_mm256_ceil_ps(_mm256_mul_ps(max, _mm256_div_ps(top, block))), some);
-    step = _mm256_min_ps(_mm256_max_ps(step, one), top); // the second operand where the first is NaN
-    return (group8){
-        .inverse = _mm256_and_ps(_mm256_div_ps(_mm256_div_ps(all, block), step), some),
-        .scale = _mm256_and_ps(_mm256_div_ps(block, all), some),
-        .step = _mm256_cvtps_epi32(step),
-    };
 }
 
 LG_INLINE void quant_row(lg_act_kind kind, const float *x, int n, uint8_t *row)

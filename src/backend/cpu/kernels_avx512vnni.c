@@ -1,14 +1,102 @@
 /*
- * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): SwiGLU, probes and the table
- * entries. The products are in avx512_*.h.
+ * backend/cpu/kernels_avx512vnni: the AVX-512 VNNI level (F, BW, DQ, VL, VNNI): quantisation, SwiGLU, probes
+ * and the table entries. The products are in avx512_*.h.
  *
- * What this file does not set stays the AVX2 level's, which fills the table first: quantisation, and unpack
- * of all but Q4_K, Q5_K (whose tiles differ) and Q6_K. The bits are the same at every level (kernels.h).
+ * What this file does not set stays the AVX2 level's, which fills the table first: quantisation by blocks of
+ * 32, and unpack of all but Q4_K, Q5_K (whose tiles differ) and Q6_K. The bits are the same at every level
+ * (kernels.h).
  */
+#include "backend/cpu/avx2_quant.h"
 #include "backend/cpu/avx512_float.h"
 #include "backend/cpu/avx512_gemm.h"
 #include "backend/cpu/avx512_gemv.h"
 #include "backend/cpu/avx512_gemv_k.h"
+
+/* ---- activations ---- */
+
+// Lane g = the largest lane of m[g].
+LG_INLINE __m256 max_of_8(const __m512 m[8])
+{
+    const __m512i groups = _mm512_castsi256_si512(_mm256_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13));
+    __m512 two[4], four[2], v;
+
+    LG_UNROLL(4)
+    for (int i = 0; i < 4; i++)
+        two[i] = _mm512_max_ps(_mm512_shuffle_f32x4(m[2 * i], m[2 * i + 1], 0x44),
+                               _mm512_shuffle_f32x4(m[2 * i], m[2 * i + 1], 0xEE));
+    LG_UNROLL(2)
+    for (int i = 0; i < 2; i++)
+        four[i] = _mm512_max_ps(_mm512_shuffle_f32x4(two[2 * i], two[2 * i + 1], 0x88),
+                                _mm512_shuffle_f32x4(two[2 * i], two[2 * i + 1], 0xDD));
+    v = _mm512_max_ps(_mm512_unpacklo_ps(four[0], four[1]), _mm512_unpackhi_ps(four[0], four[1]));
+    v = _mm512_max_ps(v, _mm512_permute_ps(v, _MM_SHUFFLE(1, 0, 3, 2)));
+    return _mm512_castps512_ps256(_mm512_permutexvar_ps(groups, v));
+}
+
+// Lane 4 a + b of v to lane 4 b + a.
+LG_INLINE __m512i transpose_4x4(__m512i v)
+{
+    return _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), v);
+}
+
+// Codes of 64 values, each 32 with a factor of their own.
+LG_INLINE __m512i quant_64(const __m512 v[4], const float inverse[2])
+{
+    __m512i c[4];
+
+    LG_UNROLL(4)
+    for (int i = 0; i < 4; i++)
+        c[i] = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(inverse[i / 2])));
+    return transpose_4x4(
+        _mm512_packs_epi16(_mm512_packs_epi32(c[0], c[1]), _mm512_packs_epi32(c[2], c[3])));
+}
+
+// Lane i = the sum of the 16 codes 16 i and on, from the sums of four codes each.
+LG_INLINE __m512i sums_of_16(const __m512i four[4])
+{
+    __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(four[0], four[1]),
+                                 _mm512_unpackhi_epi32(four[0], four[1]));
+    __m512i b = _mm512_add_epi32(_mm512_unpacklo_epi32(four[2], four[3]),
+                                 _mm512_unpackhi_epi32(four[2], four[3]));
+
+    return transpose_4x4(_mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)));
+}
+
+// A block of 256 stays in registers from its maximum to its codes.
+static void quant_q256(const float *x, int n, void *row)
+{
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    uint8_t *q = row, *sums = q + lg_act_sums_at(n), *steps = q + lg_act_steps_at(n);
+    float *scale = (float *)(void *)(q + lg_act_scales_at(n));
+
+    for (; n > 0; n -= 256, x += 256, q += 256, sums += 32, steps += 32) {
+        __m512 v[16], m[8];
+        __m512i four[4];
+        float inverse[8];
+
+        LG_UNROLL(8)
+        for (int g = 0; g < 8; g++) {
+            v[2 * g] = _mm512_loadu_ps(x + 32 * g);
+            v[2 * g + 1] = _mm512_loadu_ps(x + 32 * g + 16);
+            m[g] = _mm512_max_ps(_mm512_abs_ps(v[2 * g]), _mm512_abs_ps(v[2 * g + 1]));
+        }
+        group8 s = group_steps(LG_ACT_Q256, max_of_8(m));
+        _mm256_storeu_ps(inverse, s.inverse);
+        LG_UNROLL(4)
+        for (int i = 0; i < 4; i++) {
+            __m512i codes = quant_64(v + 4 * i, inverse + 2 * i);
+
+            _mm512_storeu_si512(q + 64 * i, codes);
+            four[i] = dot_bytes(_mm512_setzero_si512(), _mm512_set1_epi8(1), codes);
+        }
+        __m512i step = _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(s.step));
+        __m512i sum = _mm512_mullo_epi32(sums_of_16(four), step);
+        _mm256_storeu_si256((__m256i *)(void *)sums, _mm512_cvtepi32_epi16(sum));
+        _mm256_storeu_si256((__m256i *)(void *)steps, _mm512_cvtepi32_epi16(step));
+        *scale++ = _mm256_cvtss_f32(s.scale);
+    }
+}
 
 /* ---- SwiGLU ---- */
 
@@ -127,6 +215,7 @@ void lg_cpu_init_avx512vnni(lg_cpu_kernels *k)
     k->type[LG_Q4_K].gemv = gemv_q4_k_vnni;
     k->type[LG_Q5_K].gemv = gemv_q5_k_vnni;
     k->type[LG_Q6_K].gemv = gemv_q6_k_vnni;
+    k->quant[LG_ACT_Q256] = quant_q256;
     k->swiglu = swiglu;
     k->probe_read = probe_read;
     k->probe_int8 = probe_int8;

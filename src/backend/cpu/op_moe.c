@@ -250,6 +250,12 @@ static void add_experts(const moe_job *j, int col, const float *down, size_t str
         size_t at = (size_t)col * (size_t)j->k + (size_t)r;
         const float *y = down + (size_t)j->entry[at] * stride;
 
+        if (col + 1 < j->n_cols) { // entries of a column are anywhere
+            const float *later = down + (size_t)j->entry[at + (size_t)j->k] * stride;
+
+            for (int i = 0; i < n; i += 64 / (int)sizeof *later)
+                __builtin_prefetch(later + i);
+        }
         j->c->k.vec.axpby(out, 1.0f, y, j->a->routes.w[at], n); // out + w * y, each rounded
     }
 }
