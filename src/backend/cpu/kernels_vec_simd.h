@@ -424,24 +424,50 @@ static float vec_max(const float *x, int n)
     return m;
 }
 
-// e^x for x <= 0: x = n ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7 (remainder 3e-9). Below
-// -87.7 the result is 0, so minus infinity gives exactly 0.
-VEC_INLINE vf exp_neg(vf x)
+enum { SIDE_BY_SIDE = 4 }; // vectors of exponentials
+
+// e^x of `count` vectors for x <= 0: x = n ln 2 + r, |r| <= ln 2 / 2, e^r by its Taylor series to r^7
+// (remainder 3e-9). Below -87.7 the result is 0, so minus infinity gives exactly 0. Each is one long chain.
+// In steps that all vectors take together, operations wait less and the processor sees more of them.
+VEC_INLINE void exp_neg(vf *x, int count)
 {
-    x = v_max(v_set1(-88.0f), x);
-    vf n = v_round(v_mul(x, v_set1(1.44269504f)));
+    static const float inverse[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
+                                    1.0f / 6,    1.0f / 2,   1.0f,       1.0f};
+    vf n[SIDE_BY_SIDE], e[SIDE_BY_SIDE];
+
+    for (int i = 0; i < count; i++)
+        x[i] = v_max(v_set1(-88.0f), x[i]);
+    for (int i = 0; i < count; i++)
+        n[i] = v_round(v_mul(x[i], v_set1(1.44269504f)));
     // ln 2 in two parts, the first with 9 bits: n times it is exact
-    vf r = v_fnma(n, v_set1(0.693359375f), x);
-    r = v_fnma(n, v_set1(-2.12194440e-4f), r);
-    vf e = v_set1(1.0f / 5040);
-    e = v_fma(e, r, v_set1(1.0f / 720));
-    e = v_fma(e, r, v_set1(1.0f / 120));
-    e = v_fma(e, r, v_set1(1.0f / 24));
-    e = v_fma(e, r, v_set1(1.0f / 6));
-    e = v_fma(e, r, v_set1(0.5f));
-    e = v_fma(e, r, v_set1(1.0f));
-    e = v_fma(e, r, v_set1(1.0f));
-    return v_scale(e, n);
+    for (int i = 0; i < count; i++)
+        x[i] = v_fnma(n[i], v_set1(0.693359375f), x[i]);
+    for (int i = 0; i < count; i++)
+        x[i] = v_fnma(n[i], v_set1(-2.12194440e-4f), x[i]);
+    for (int i = 0; i < count; i++)
+        e[i] = v_set1(inverse[0]);
+    VEC_UNROLL(7)
+    for (int t = 1; t < 8; t++)
+        for (int i = 0; i < count; i++)
+            e[i] = v_fma(e[i], x[i], v_set1(inverse[t]));
+    for (int i = 0; i < count; i++)
+        x[i] = v_scale(e[i], n[i]);
+}
+
+// exp(x - max) of `count` vectors to `out` unless that is NULL, added to `sum` one after the other.
+VEC_INLINE vf exp_and_add(const float *x, float *out, vf top, vf sum, int count)
+{
+    vf e[SIDE_BY_SIDE];
+
+    for (int i = 0; i < count; i++)
+        e[i] = v_sub(v_load(x + i * VL), top);
+    exp_neg(e, count);
+    for (int i = 0; i < count; i++) {
+        if (out)
+            v_store(out + i * VL, e[i]);
+        sum = v_add(sum, e[i]);
+    }
+    return sum;
 }
 
 VEC_INLINE float exp_sum(const float *x, float *out, int n, float max)
@@ -450,20 +476,16 @@ VEC_INLINE float exp_sum(const float *x, float *out, int n, float max)
     float tail[VL];
     int i = 0;
 
-    for (; i + VL <= n; i += VL) {
-        vf e = exp_neg(v_sub(v_load(x + i), top));
-        if (out)
-            v_store(out + i, e);
-        sum = v_add(sum, e);
-    }
+    for (; i + SIDE_BY_SIDE * VL <= n; i += SIDE_BY_SIDE * VL)
+        sum = exp_and_add(x + i, out ? out + i : NULL, top, sum, SIDE_BY_SIDE);
+    for (; i + VL <= n; i += VL)
+        sum = exp_and_add(x + i, out ? out + i : NULL, top, sum, 1);
     if (i < n) {
         for (int l = 0; l < VL; l++)
             tail[l] = i + l < n ? x[i + l] : -INFINITY;
-        vf e = exp_neg(v_sub(v_load(tail), top));
-        v_store(tail, e);
+        sum = exp_and_add(tail, tail, top, sum, 1);
         for (int l = 0; out && i + l < n; l++)
             out[i + l] = tail[l];
-        sum = v_add(sum, e);
     }
     return lane_sum(sum);
 }
