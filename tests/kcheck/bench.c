@@ -42,11 +42,12 @@ static void run_gemm(bench *b)
 {
     const lg_type_kernels *k = &b->t->k.type[b->type];
 
+    if (k->rows && b->cols <= LG_ROWS_COLS) {
+        for (int r = 0; r < GEMM_ROWS; r += LG_ROWS_ROWS)
+            k->rows(&b->w, r, LG_ROWS_ROWS, b->tile, &b->x, NULL, b->cols, b->y + r, GEMM_ROWS);
+        return;
+    }
     for (int r = 0; r < GEMM_ROWS; r += LG_TILE_ROWS) {
-        if (k->rows && b->cols <= LG_ROWS_COLS) {
-            k->rows(&b->w, r, LG_TILE_ROWS, b->tile, &b->x, NULL, b->cols, b->y + r, GEMM_ROWS);
-            continue;
-        }
         k->unpack(&b->w, r, LG_TILE_ROWS, b->tile);
         k->gemm(b->tile, N_IN, LG_TILE_ROWS, &b->x, NULL, b->cols, b->y + r, GEMM_ROWS);
     }

@@ -120,8 +120,10 @@ static void check_gemm(kc *t, const problem *p, const float *want, bool in_one)
 
     for (int c = 0; c < p->n_cols; c++)
         idx[c] = kc_int(t, 0, p->n_cols - 1);
-    for (int row = 0; row < p->n_rows; row += LG_TILE_ROWS) {
-        int n = p->n_rows - row < LG_TILE_ROWS ? p->n_rows - row : LG_TILE_ROWS;
+    int step = in_one ? LG_ROWS_ROWS : LG_TILE_ROWS;
+
+    for (int row = 0; row < p->n_rows; row += step) {
+        int n = p->n_rows - row < step ? p->n_rows - row : step;
         size_t stride = (size_t)n + (size_t)kc_int(t, 0, 5),
                cells = (size_t)(p->n_cols - 1) * stride + (size_t)n;
         float *y = kc_guard(t, cells * sizeof *y);

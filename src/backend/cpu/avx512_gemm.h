@@ -509,16 +509,183 @@ LG_INLINE void rows_sliced(unpack_fn unpack, slice_fn multiply, int width, int u
         _mm512_storeu_ps(y + (size_t)c * y_stride, _mm512_load_ps(acc + LG_TILE_ROWS * c));
 }
 
+/* Tile after tile. */
+LG_INLINE void rows_by_tile(unpack_fn unpack, slice_fn multiply, int width, int unit, const lg_mat *w,
+                            int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx,
+                            int n_cols, float *y, size_t y_stride)
+{
+    lg_mat m = *w;
+
+    for (int n; n_rows > 0; row += n, n_rows -= n, y += n) {
+        n = n_rows < LG_TILE_ROWS ? n_rows : LG_TILE_ROWS;
+        m.next = w->next;
+        if (n_rows > n)
+            m.next.p = w->p + (size_t)(row + n) * w->row_bytes;
+        size_t rows = (size_t)(n_rows > n && n_rows - n < LG_TILE_ROWS ? n_rows - n : LG_TILE_ROWS);
+        if (n_rows > n || m.next.bytes > rows * w->row_bytes)
+            m.next.bytes = rows * w->row_bytes;
+        rows_sliced(unpack, multiply, width, unit, &m, row, n, tile, x, idx, n_cols, y, y_stride);
+    }
+}
+
 #define LG_SLICED_ROWS(name, unpack, multiply, width, unit)                                             \
     static void name(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx, \
                      int n_cols, float *y, size_t y_stride)                                             \
     {                                                                                                   \
-        rows_sliced(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride);  \
+        rows_by_tile(unpack, multiply, width, unit, w, row, n_rows, tile, x, idx, n_cols, y, y_stride); \
     }
 
 LG_SLICED_ROWS(rows_q4_k_vnni, unpack_q4_k_vnni, gemm_q4_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q5_k_vnni, unpack_q5_k_vnni, gemm_q5_k_vnni_slice, 4, 256)
-LG_SLICED_ROWS(rows_q6_k_vnni, unpack_q6_k_vnni, gemm_q6_k_vnni_slice, 8, 256)
 LG_SLICED_ROWS(rows_q8_0_vnni, unpack_q8_0, gemm_runs32_vnni_slice, 8, 32)
+
+/*
+ * Q6_K by two tiles: each broadcast of activations serves 32 rows, four columns at a time, where one tile has
+ * a load for each product and waits for those. Sums of 16 codes start from -32 times those of the
+ * activations, so there are no mins. docs/decisions/0256.
+ */
+enum { PAIR_COLS = 4 };
+
+/* A block of 256 of a column: steps of 32, and where sums of 16 codes start. */
+typedef struct pair_acts {
+    _Alignas(64) int32_t start[16];
+    _Alignas(32) int32_t step[8];
+} pair_acts;
+
+/* The sums of a quantised row have their step in them: 1 to 8, and 32 / step is near enough to get the
+ * integer back. */
+LG_INLINE void pair_acts_of(const uint8_t *x, int n_in, int at, pair_acts *out)
+{
+    const __m512 by = _mm512_setr_ps(0, -32.0f, -32.0f / 2, -32.0f / 3, -32.0f / 4, -32.0f / 5, -32.0f / 6,
+                                     -32.0f / 7, -32.0f / 8, 0, 0, 0, 0, 0, 0, 0);
+    __m256i steps = load256(act_steps(x, n_in) + at / 16);
+    __m512 sums = _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(load256(act_sums(x, n_in) + at / 16)));
+    __m512 factor = _mm512_permutexvar_ps(_mm512_cvtepi16_epi32(steps), by);
+
+    _mm512_store_si512(out->start, _mm512_cvtps_epi32(_mm512_mul_ps(sums, factor)));
+    _mm256_store_si256((__m256i *)out->step, _mm256_srli_epi32(steps, 16));
+}
+
+/* A block of 256 of both tiles, at tile[0] and tile[1], times n_cols columns; acc: 32 sums a column. */
+LG_INLINE void q6_pair_cols(const uint8_t *const tile[2], int n_in, int at, const uint8_t *const *x,
+                            int n_cols, shares *ahead, float *acc)
+{
+    const uint8_t *q[PAIR_COLS];
+    __m512i dot[2][PAIR_COLS];
+    pair_acts a[PAIR_COLS];
+    shares next = *ahead;
+
+    LG_UNROLL(4)
+    for (int c = 0; c < n_cols; c++) {
+        q[c] = step_on(x[c], (size_t)at);
+        pair_acts_of(x[c], n_in, at, &a[c]);
+        dot[0][c] = zero512();
+        dot[1][c] = zero512();
+    }
+    for (int j = 0; j < 8; j++) {
+        __m512i part[2][2][PAIR_COLS]; // of 16 codes; of a tile
+
+        fetch_shares(&next, 1);
+        LG_UNROLL(2)
+        for (int h = 0; h < 2; h++)
+            LG_UNROLL(4)
+            for (int c = 0; c < n_cols; c++)
+                part[h][0][c] = part[h][1][c] = broadcast512_i32(&a[c].start[2 * j + h]);
+        // Both halves in turn: sixteen sums, so that none waits for its last product.
+        LG_UNROLL(8)
+        for (int i = 0; i < 8; i++) {
+            int h = i % 2, k = 8 * j + 4 * h + i / 2;
+            __m512i w0 = load512(tile[0] + 64 * k), w1 = load512(tile[1] + 64 * k);
+
+            LG_UNROLL(4)
+            for (int c = 0; c < n_cols; c++) {
+                __m512i four = broadcast512_i32(q[c] + 16 * h + i / 2 * 4);
+
+                part[h][0][c] = dot_bytes(part[h][0][c], w0, four);
+                part[h][1][c] = dot_bytes(part[h][1][c], w1, four);
+            }
+        }
+        LG_UNROLL(2)
+        for (int h = 0; h < 2; h++)
+            LG_UNROLL(2)
+            for (int t = 0; t < 2; t++) {
+                __m512i s = _mm512_srai_epi32(load512(tile[t] + TILE_SCALES + 128 * j + 64 * h), 16);
+
+                LG_UNROLL(4)
+                for (int c = 0; c < n_cols; c++)
+                    part[h][t][c] = _mm512_mullo_epi32(part[h][t][c], s);
+            }
+        LG_UNROLL(4)
+        for (int c = 0; c < n_cols; c++) {
+            __m512i step = broadcast512_i32(&a[c].step[j]);
+
+            LG_UNROLL(2)
+            for (int t = 0; t < 2; t++) {
+                __m512i sum = _mm512_add_epi32(part[0][t][c], part[1][t][c]);
+
+                dot[t][c] = _mm512_add_epi32(dot[t][c], _mm512_mullo_epi32(sum, step));
+            }
+        }
+        LG_UNROLL(4)
+        for (int c = 0; c < n_cols; c++)
+            q[c] = step_on(q[c], 32);
+    }
+    LG_UNROLL(4)
+    for (int c = 0; c < n_cols; c++) {
+        float da = act_scales(x[c], n_in)[at / 256], *to = acc + 2 * LG_TILE_ROWS * c;
+
+        LG_UNROLL(2)
+        for (int t = 0; t < 2; t++, to += LG_TILE_ROWS)
+            _mm512_storeu_ps(to,
+                             add_block_vnni(tile[t] + Q6_D, da, dot[t][c], false, _mm512_loadu_ps(to)));
+    }
+    *ahead = next;
+}
+
+static void rows_q6_k_pair(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x,
+                           const int32_t *idx, int n_cols, float *y, size_t y_stride)
+{
+    _Alignas(64) float acc[LG_GEMM_GROUP * 2 * LG_TILE_ROWS];
+    uint8_t *const unpacked[2] = {tile, (uint8_t *)tile + Q6_BYTES};
+    const uint8_t *const tiles[2] = {unpacked[0], unpacked[1]}, *a[LG_GEMM_GROUP];
+    shares next = shares_of(&w->next, fetch_steps(w->n_in, n_cols, PAIR_COLS));
+
+    next.near = !w->to_l2; // Zen 5: docs/decisions/0249
+    start_group(x, idx, 0, n_cols, a, acc, y, y_stride);
+    memset(acc, 0, (size_t)n_cols * 2 * LG_TILE_ROWS * sizeof *acc);
+    for (int at = 0; at < w->n_in; at += 256) {
+        lg_mat part = {.p = w->p + 210 * (size_t)(at / 256), .row_bytes = w->row_bytes, .n_in = 256};
+
+        unpack_q6(false, &part, row, LG_TILE_ROWS, unpacked[0]);
+        unpack_q6(false, &part, row + LG_TILE_ROWS, n_rows - LG_TILE_ROWS, unpacked[1]);
+        for (int c = 0, now; c < n_cols; c += now) {
+            int left = n_cols - c;
+            float *sums = acc + 2 * LG_TILE_ROWS * c;
+
+            now = left >= 2 * PAIR_COLS || left <= PAIR_COLS ? PAIR_COLS : (left + 1) / 2;
+            switch (left < now ? left : now) {
+            case 4: q6_pair_cols(tiles, w->n_in, at, a + c, 4, &next, sums); break;
+            case 3: q6_pair_cols(tiles, w->n_in, at, a + c, 3, &next, sums); break;
+            case 2: q6_pair_cols(tiles, w->n_in, at, a + c, 2, &next, sums); break;
+            default: q6_pair_cols(tiles, w->n_in, at, a + c, 1, &next, sums); break;
+            }
+        }
+    }
+    for (int c = 0; c < n_cols; c++, y += y_stride)
+        if (n_rows == 2 * LG_TILE_ROWS) // no call: see rows_sliced
+            memcpy(y, acc + 2 * LG_TILE_ROWS * c, 2 * LG_TILE_ROWS * sizeof *acc);
+        else
+            memcpy(y, acc + 2 * LG_TILE_ROWS * c, (size_t)n_rows * sizeof *acc);
+}
+
+static void rows_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x,
+                           const int32_t *idx, int n_cols, float *y, size_t y_stride)
+{
+    if (n_rows > LG_TILE_ROWS)
+        rows_q6_k_pair(w, row, n_rows, tile, x, idx, n_cols, y, y_stride);
+    else
+        rows_sliced(unpack_q6_k_vnni, gemm_q6_k_vnni_slice, 8, 256, w, row, n_rows, tile, x, idx, n_cols, y,
+                    y_stride);
+}
 
 #endif

@@ -232,8 +232,8 @@ LG_INLINE __m512i signed_pair_next(__m512i v, int j, int shift)
     return _mm512_srai_epi16(_mm512_slli_epi16(byte_pair_next(v, j), 8), shift);
 }
 
-/* Scales, mins and d of the blocks at p[i] + at. */
-LG_INLINE void put_tails_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, uint8_t *out)
+/* Scales, d and, `mins`, mins of the blocks at p[i] + at. */
+LG_INLINE void put_tails_of_16(bool mins, const uint8_t *const p[LG_TILE_ROWS], size_t at, uint8_t *out)
 {
     _Alignas(32) uint16_t d[LG_TILE_ROWS];
     __m512i scale[4];
@@ -243,7 +243,7 @@ LG_INLINE void put_tails_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, 
     for (int g = 0; g < 16; g++)
         _mm512_store_si512(out + TILE_SCALES + 64 * g, signed_pair(scale[g / 4], g % 4, 8));
     LG_UNROLL(8)
-    for (int g = 0; g < 16; g += 2) // shifted down by 3 only: 32 times the scale
+    for (int g = 0; mins && g < 16; g += 2) // shifted down by 3 only: 32 times the scale
         _mm512_store_si512(out + Q6_MINS + 32 * g, signed_pair_next(scale[g / 4], g % 4, 3));
     LG_UNROLL(16)
     for (int i = 0; i < LG_TILE_ROWS; i++)
@@ -251,7 +251,7 @@ LG_INLINE void put_tails_of_16(const uint8_t *const p[LG_TILE_ROWS], size_t at, 
     _mm512_store_ps(out + Q6_D, _mm512_cvtph_ps(load256(d)));
 }
 
-static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
+LG_INLINE void unpack_q6(bool mins, const lg_mat *w, int row, int n_rows, void *tile)
 {
     const __m512i low4 = _mm512_set1_epi8(0x0F), bits = _mm512_set1_epi8(0x30);
     const uint8_t *p[LG_TILE_ROWS];
@@ -262,7 +262,7 @@ static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
     tile_pointers(w, row, n_rows, p);
     for (int b = 0; b < w->n_in / 256; b++, out += Q6_BYTES, at += 210) {
         fetch_shares(&next, 1);
-        put_tails_of_16(p, at, out);
+        put_tails_of_16(mins, p, at, out);
         for (size_t h = 0; h < 2; h++) { // 32 codes of each of four sub-blocks
             __m512i f[2][4];
 
@@ -287,6 +287,11 @@ static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
             }
         }
     }
+}
+
+static void unpack_q6_k_vnni(const lg_mat *w, int row, int n_rows, void *tile)
+{
+    unpack_q6(true, w, row, n_rows, tile);
 }
 
 #endif

@@ -100,8 +100,8 @@ static inline size_t lg_tile_bytes(int n_in)
     return 64 * ((size_t)n_in + 64);
 }
 
-/* Columns that `rows` takes at most. */
-enum { LG_ROWS_COLS = 64 };
+/* Columns and rows that `rows` takes at most. */
+enum { LG_ROWS_COLS = 64, LG_ROWS_ROWS = 2 * LG_TILE_ROWS };
 
 /*
  * Kernels of one weight type.
@@ -144,8 +144,8 @@ typedef struct lg_type_kernels {
     void (*gemm)(const void *tile, int n_in, int n_rows, const lg_acts *x, const int32_t *idx, int n_cols,
                  float *y, size_t y_stride);
 
-    /* unpack and gemm in one, for at most LG_ROWS_COLS columns; NULL where a level has no faster way. `tile`
-     * is scratch as large as unpack's. x->ahead is not looked at. */
+    /* unpack and gemm in one, for at most LG_ROWS_COLS columns and LG_ROWS_ROWS rows; NULL where a level has
+     * no faster way. `tile` is scratch as large as unpack's. x->ahead is not looked at. */
     void (*rows)(const lg_mat *w, int row, int n_rows, void *tile, const lg_acts *x, const int32_t *idx,
                  int n_cols, float *y, size_t y_stride);
 } lg_type_kernels;

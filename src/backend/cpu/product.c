@@ -115,10 +115,11 @@ static void tile_by_tile(const lg_type_kernels *k, const lg_mat *matrix, const l
 {
     lg_acts x = {.p = a->x->p, .stride = a->x->stride};
     lg_mat m = *matrix;
+    int step = k->rows ? LG_ROWS_ROWS : LG_TILE_ROWS;
 
-    for (int r = 0; r < a->n_rows; r += LG_TILE_ROWS) {
-        int left = a->n_rows - r - LG_TILE_ROWS, n = left < 0 ? a->n_rows - r : LG_TILE_ROWS;
-        size_t tile_bytes = (size_t)LG_TILE_ROWS * m.row_bytes;
+    for (int r = 0; r < a->n_rows; r += step) {
+        int left = a->n_rows - r - step, n = left < 0 ? a->n_rows - r : step;
+        size_t tile_bytes = (size_t)step * m.row_bytes;
 
         m.next = a->next;
         if (left > 0)
