@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 
-enum { OUT_BUFFER = 1 << 18, READ_FIRST = 1 << 16, HUGE_FROM = 64 << 20 };
+enum { OUT_BUFFER = 2 << 20, READ_FIRST = 1 << 16, HUGE_FROM = 64 << 20 };
 
 static int64_t mtime_ns(const struct stat *sb)
 {
@@ -193,18 +193,27 @@ static void flush(lg_out *o)
     o->n = 0;
 }
 
+// In pieces of OUT_BUFFER that begin at multiples of it: Linux keeps them in large pages where the file
+// system can, and then maps what was just written by 2 MiB as well (docs/decisions/0257).
 void lg_out_write(lg_out *o, const void *p, size_t n)
 {
+    const unsigned char *from = p;
+
     o->pos += n;
-    if (o->error || n == 0)
-        return;
-    if (n > sizeof o->buf - o->n)
-        flush(o);
-    if (n >= sizeof o->buf) {
-        write_fully(o, p, n);
-    } else {
-        memcpy(o->buf + o->n, p, n);
-        o->n += n;
+    while (n > 0 && !o->error) {
+        size_t part = n / OUT_BUFFER * OUT_BUFFER;
+
+        if (o->n == 0 && part > 0) {
+            write_fully(o, from, part);
+        } else {
+            part = n < OUT_BUFFER - o->n ? n : OUT_BUFFER - o->n;
+            memcpy(o->buf + o->n, from, part);
+            o->n += part;
+            if (o->n == OUT_BUFFER)
+                flush(o);
+        }
+        from += part;
+        n -= part;
     }
 }
 

@@ -160,7 +160,7 @@ static void replaces(void **state)
 
 static void large_and_small_writes(void **state)
 {
-    enum { N = 700000 };
+    enum { N = 7000000 };
     unsigned char *data = malloc(N);
     lg_out *o;
     lg_map m;
@@ -171,7 +171,7 @@ static void large_and_small_writes(void **state)
         data[i] = (unsigned char)(i * 31 >> 3);
     assert_int_equal(lg_out_open(in_dir("big"), &o, NULL), LG_OK);
     for (size_t at = 0, step = 1; at < N;
-         at += step, step = step * 3 % 300007) // around the size of the buffer
+         at += step, step = step * 3 % 3000017) // around the size of the buffer
         lg_out_write(o, data + at, step < N - at ? step : N - at);
     assert_int_equal(lg_out_pos(o), N);
     assert_int_equal(lg_out_commit(o, NULL), LG_OK);
@@ -227,7 +227,7 @@ static void every_fault(void **state)
         for (long n = 1;; n++) {
             lg_err err = {0};
             fault_arm(kinds[k], n);
-            lg_status st = write_file(in_dir("f"), text, 6, &err);
+            lg_status st = write_file(in_dir("f"), text, 24, &err);
             long hit = fault_disarm();
             assert_int_equal(n_entries(), 1);
             if (!hit) {
@@ -261,7 +261,7 @@ static void full_disk(void **state)
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || lg_out_open(in_dir("f"), &o, NULL) != LG_OK)
             _exit(2);
         for (int i = 0; i < 100; i++) {
-            char text[10000] = {0};
+            char text[30000] = {0};
             lg_out_write(o, text, sizeof text);
         }
         if (!lg_out_failed(o) || lg_out_commit(o, &err) != LG_E_IO || !strstr(err.msg, "cannot write"))
