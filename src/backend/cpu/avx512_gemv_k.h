@@ -145,7 +145,7 @@ LG_INLINE void nibbles(bool five, const uint8_t *p, int h, __m512i *even, __m512
 LG_INLINE __m512i quad_dot(bool to_l2, bool five, const units *u, const unit_heads *heads, int q,
                            const int8_t *x, const streams *ahead)
 {
-    // int16 of quad 0 for sub-blocks 0 and 1, or 2 and 3 | ...
+    // where the scale of each int16 of packed sums is: of sub-blocks 0 and 1 below, 2 and 3 above
     const __m512i pairs =
         _mm512_setr_epi64(0x0000000000000000, 0x0001000100010001, 0x0000000000000000, 0x0001000100010001,
                           0x0002000200020002, 0x0003000300030003, 0x0002000200020002, 0x0003000300030003);
