@@ -652,7 +652,7 @@ static void rows_q6_k_pair(const lg_mat *w, int row, int n_rows, void *tile, con
 
     next.near = !w->to_l2; // Zen 5: docs/decisions/0249
     start_group(x, idx, 0, n_cols, a, acc, y, y_stride);
-    memset(acc, 0, (size_t)n_cols * 2 * LG_TILE_ROWS * sizeof *acc);
+    memset(acc + (size_t)n_cols * LG_TILE_ROWS, 0, (size_t)n_cols * LG_TILE_ROWS * sizeof *acc); // the rest
     for (int at = 0; at < w->n_in; at += 256) {
         lg_mat part = {.p = w->p + 210 * (size_t)(at / 256), .row_bytes = w->row_bytes, .n_in = 256};
 

@@ -11,8 +11,8 @@
 // microsecond).
 enum { SERIAL_QUANT = 16384 };
 // Blocks that a thread takes in prefill, at least: enough to even out a slow thread, few enough to keep them
-// tall. In decode it takes 1 / RUN_PART of what is left for it, again and again.
-enum { BLOCKS_PER_THREAD = 8, RUN_PART = 2 };
+// tall.
+enum { BLOCKS_PER_THREAD = 8 };
 
 typedef struct linear_job {
     const lg_cpu *c;
@@ -124,7 +124,7 @@ static void split(linear_job *j)
             j->unit_rows *= 2;
     for (int p = 0; p < j->n_parts; p++)
         j->first_unit[p + 1] = j->first_unit[p] + (j->parts[p].w->n_out + j->unit_rows - 1) / j->unit_rows;
-    j->run_parts = j->n_cols == 1 ? threads * RUN_PART : j->first_unit[j->n_parts] + 1;
+    j->run_parts = j->n_cols == 1 ? threads * LG_RUN_PART : j->first_unit[j->n_parts] + 1;
 }
 
 void lg_cpu_linear(lg_cpu *c, const lg_tensor *x, const lg_part *parts, int n_parts)

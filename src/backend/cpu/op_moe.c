@@ -23,7 +23,6 @@ enum {
     COARSE_COLS = 128, // so that a block of activations and its tiles share L2
     OUT_ROWS = 64, // down rows of an item, at most
     OUT_ITEMS = 4, // of a thread, at least
-    RUN_PART = 2,  // with one column a run of down rows is 1 / RUN_PART of what is left for a thread
 };
 
 // The routed experts, or the shared one.
@@ -300,7 +299,7 @@ static run take_run(moe_job *j)
     int64_t total = (int64_t)j->n_groups * ceil_div(j->a->out.cols, LG_TILE_ROWS);
     run r;
 
-    r.at = lg_queue_take_part(&j->second_half, total, (int64_t)j->c->n_threads * RUN_PART, 1, &r.n);
+    r.at = lg_queue_take_part(&j->second_half, total, (int64_t)j->c->n_threads * LG_RUN_PART, 1, &r.n);
     return r;
 }
 

@@ -16,7 +16,6 @@ enum {
     TAKEN = INT32_MIN, // below the key of every score
     THREAD_ITEMS = 2,  // of a thread, at least: more would each read all activations once more
     ONE_ROWS = 4,      // of a unit with one column, which gemv takes together
-    RUN_PART = 2,      // with one column a run of units is 1 / RUN_PART of what is left for a thread
 };
 
 typedef struct route_job {
@@ -180,7 +179,7 @@ static void choose_rows(const route_job *j, int thread, int from, int to)
 static int64_t take_rows(route_job *j, int64_t *n)
 {
     int64_t units = (j->n_expert + j->unit_rows - 1) / j->unit_rows;
-    int64_t parts = j->n_rows == 1 ? RUN_PART * j->c->n_threads : units + 1;
+    int64_t parts = j->n_rows == 1 ? LG_RUN_PART * j->c->n_threads : units + 1;
     int64_t row = lg_queue_take_part(&j->queue, units, parts, 1, n) * j->unit_rows;
 
     *n *= j->unit_rows;

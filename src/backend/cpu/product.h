@@ -13,6 +13,11 @@
 /* Rows that are unpacked together: 64 rows of 2048 inputs are 128 KiB of int8, a quarter of a typical L2. */
 enum { LG_BLOCK_ROWS = 64 };
 
+/* A run of rows that a thread takes from a queue, with one column, is 1 / LG_RUN_PART of what is left for it:
+ * long runs first, since a jump costs as much as 8 to 20 KiB, short ones to end together
+ * (docs/decisions/0254). */
+enum { LG_RUN_PART = 2 };
+
 /* How the weight wants its input. */
 static inline lg_act_kind lg_product_act(const lg_cpu *c, const lg_weight *w)
 {
